@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# bench.sh [SECTION...] -- measures ddprun against its peers and limits, and prints one page of tables. The page also
-# goes to build/bench.md, and the numbers go to build/bench.json. Sections: launch torn output reaction store torch
-# agents all_reduce hosts ssh train probes. Two more sections run only if they are named, because they take minutes:
-# launches hangs.
+# bench.sh [SECTION...] -- measures ddprun against its peers and limits, and prints one page of tables. Each program
+# runs its contenders in turn and prints medians, so that a busy machine affects all contenders.
+
+# The page also goes to build/bench.md, and the numbers go to build/bench.json. Sections: launch torn output reaction
+# store torch agents all_reduce hosts ssh train probes. Two more sections run only if they are named, because they take
+# minutes: launches hangs.
 #
-# Each program runs its contenders in turn and prints medians. ROUNDS (15) is the number of turns. If a peer is not
-# installed, its cell contains "skipped, because ...". The group "bench" in scripts/packages.sh lists the peers.
+# ROUNDS (15) is the number of turns. If a peer is not installed, its cell contains "skipped, because ...". The group
+# "bench" in scripts/packages.sh lists the peers.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/packages.sh

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# bench_allreduce.sh -- measures our all-reduce against Open MPI's, 4 KiB to 64 MiB, 2 and 4 ranks on this machine.
-#
-# In each of ROUNDS (10) rounds the contenders run in turn, so that a busy machine affects all contenders. The table has
-# the medians, and how many times faster than Open MPI our all-reduce is. "arena" is memory of ddp_shared_alloc, which
-# also contains the gradients. "private" is any other memory. If descriptor 3 is open, the numbers go there as JSON
-# lines. The script takes about a minute. After two minutes no further round begins; the table has the number of rounds.
+# bench_allreduce.sh -- measures our all-reduce against Open MPI's, 4 KiB to 64 MiB, 2 and 4 ranks on this machine. In
+# each of ROUNDS (10) rounds the contenders run in turn, so that a busy machine affects all contenders.
+
+# The table has the medians, and how many times faster than Open MPI our all-reduce is. "arena" is memory of
+# ddp_shared_alloc, which also contains the gradients. "private" is any other memory. If descriptor 3 is open, the
+# numbers go there as JSON lines. The script takes about a minute. After two minutes no further round begins; the table
+# has the number of rounds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build}

@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
 """bench_docs.py [BENCH.md [DOC.md]] -- copies numbers from build/bench.md into the tables and lines of docs/benchmarks.md.
 
-A table is updated if the line before it is `<!-- bench: N -->`: its first N cells identify a row. Columns are matched by their headings and
-rows by these cells, both without versions and parentheses. So the page may have fewer rows and columns than BENCH.md. The headings
-get the versions of BENCH.md. A line after `<!-- bench: line -->` is replaced by the line of BENCH.md that has the same text up to the
-first number. A row or line that was not measured, or was skipped, keeps its numbers and is listed on stderr.
+A row or line that was not measured, or was skipped, keeps its numbers and is listed on stderr, because not every machine can measure
+everything.
 """
+
+# A table is updated if the line before it is `<!-- bench: N -->`: its first N cells identify a row. Columns are matched by their
+# headings and rows by these cells, both without versions and parentheses. So the page may have fewer rows and columns than
+# BENCH.md. The headings get the versions of BENCH.md. A line after `<!-- bench: line -->` is replaced by the line of BENCH.md that
+# has the same text up to the first number.
+
 import re
 import sys
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # bench_hosts.sh -- measures our all-reduce between hosts against Open MPI's all-reduce over TCP, 4 KiB to 64 MiB, 2
-# hosts with 2 ranks each.
-#
-# This machine acts as both hosts, which communicate over loopback. Open MPI may use only TCP. In each of ROUNDS (5)
-# rounds the contenders run in turn, and the table has the medians. The column "one host" has the time of four ranks in
-# shared memory, which shows the cost of the network. If descriptor 3 is open, the numbers go there as JSON lines. After
-# a minute no further round begins; the table has the number of rounds.
+# hosts with 2 ranks each. This machine acts as both hosts, which communicate over loopback, so that the script needs no
+# second machine. In each of ROUNDS (5) rounds the contenders run in turn, and the table has the medians.
+
+# Open MPI may use only TCP. The column "one host" has the time of four ranks in shared memory, which shows the cost of
+# the network. If descriptor 3 is open, the numbers go there as JSON lines. After a minute no further round begins; the
+# table has the number of rounds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build}

@@ -1,5 +1,6 @@
-# bench_mpi.sh -- builds Open MPI's all-reduce for the other benchmarks. A script that has set BUILD sources this file.
-# Sets `mpi` to the path of the program. If the program cannot be built, sets `why` to the reason.
+# bench_mpi.sh -- builds Open MPI's all-reduce for the other benchmarks. A script that has set BUILD sources this file,
+# which sets `mpi` to the path of the program. If the program cannot be built, the file instead sets `why` to the
+# reason, so that the benchmark can print it.
 # shellcheck shell=bash disable=SC2034
 mpi=$BUILD/mpi_allreduce
 why=

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# bench_ssh.sh [HOSTS...] -- measures the start of jobs with --hosts, against bare ssh and mpirun. HOSTS (8 and 64) are
-# the numbers of hosts. Each host has 2 workers.
-#
-# This machine acts as all hosts: the names h1, h2 ... in a configuration of ssh all lead to one real sshd, which the
-# script starts. In each of ROUNDS (3) rounds the contenders run in turn, and the table has the medians. A time ends
-# when the first or the last worker prints the time. All logins share the processors of this machine, so compare ddprun
-# with the row "as many ssh at once". In the row "logins of 350 ms", a stand-in replaces ssh, so this row shows the time
-# that ddprun itself needs: the first worker of 8 hosts must start within 1.5 × 350 + 20 ms. If descriptor 3 is open,
-# the numbers go there as JSON lines.
+# bench_ssh.sh [HOSTS...] -- measures the start of jobs with --hosts, against bare ssh and mpirun. This machine acts as
+# all hosts, so that the script needs no cluster. In each of ROUNDS (3) rounds the contenders run in turn, and the table
+# has the medians.
+
+# HOSTS (8 and 64) are the numbers of hosts. Each host has 2 workers. The names h1, h2 ... in a configuration of ssh all
+# lead to one real sshd, which the script starts. A time ends when the first or the last worker prints the time. All
+# logins share the processors of this machine, so compare ddprun with the row "as many ssh at once". In the row "logins
+# of 350 ms", a stand-in replaces ssh, so this row shows the time that ddprun itself needs: the first worker of 8 hosts
+# must start within 1.5 × 350 + 20 ms. If descriptor 3 is open, the numbers go there as JSON lines.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build}

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # bench_torch.sh [PART...] -- measures our store against PyTorch's own, and ddprun against torchrun, with the torch of
-# PYTHON= (/usr/bin/python3). The parts are throughput, crowd and launch (tests/bench/bench_torch.c), and clients and
-# groups (tests/bench/torch/). Two more parts run only if they are named. "encrypt" measures the cost of --encrypt.
-# "stacks" measures the cost of the search for hangs, with py-spy in PATH.
-#
-# If permitted, the script runs in a separate network namespace. PyTorch's server looks up the name of every client, and
-# a slow name server would dominate the measurement. In the namespace each lookup fails at once. If descriptor 3 is
-# open, the numbers go there as JSON lines.
+# PYTHON= (/usr/bin/python3). If permitted, the script runs in a separate network namespace, because PyTorch's server
+# looks up the name of every client, and a slow name server would dominate the measurement. In the namespace each lookup
+# fails at once.
+
+# The parts are throughput, crowd and launch (tests/bench/bench_torch.c), and clients and groups (tests/bench/torch/).
+# Two more parts run only if they are named. "encrypt" measures the cost of --encrypt. "stacks" measures the cost of the
+# search for hangs, with py-spy in PATH. If descriptor 3 is open, the numbers go there as JSON lines.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build}

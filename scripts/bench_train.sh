@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # bench_train.sh -- measures a step of `train` against the same model in PyTorch, with DistributedDataParallel on Gloo.
 # Both programs have 2 workers of one thread each and run in turn. The table has the medians of ROUNDS (5).
-#
+
 # Our time is a mean over all steps and includes the reading of data. PyTorch's time does not include the reading of
 # data (tests/bench/torch/models.py) and the first ten steps. Both programs run under ddprun. PYTHON= (/usr/bin/python3)
 # is the interpreter with torch. If descriptor 3 is open, the numbers go there as JSON lines.

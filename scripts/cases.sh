@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# cases.sh -- prints the rows of tests/nodes/cases as a table, each with the tests that cover it. Fails if a row has no
-# test, or if a test names an unknown row.
-#
+# cases.sh -- prints the rows of tests/nodes/cases as a table, each with the tests that cover it. The script fails if a
+# row has no test, or if a test names an unknown row, so that the table stays true.
+
 # A SCENE or a MISSING_RANK names its cases in its row (.cases = "F05 F44"). A shell test names its case in a comment
 # ("# --- F14: ...").
 set -euo pipefail

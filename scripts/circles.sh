@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
 # circles.sh [OBJECT.o...] -- checks that there are no circles of calls: if a file or a concept A calls B, then B must
-# not call A, neither directly nor through others.
-#
-# A concept is all files of a folder whose names begin with the same word, such as hub/session.c and hub/session_list.c.
-# So splitting a file does not remove a circle. The script reads the objects of all sources, and each OBJECT. A function
-# in a table counts as called.
+# not call A, neither directly nor through others. A concept is all files of a folder whose names begin with the same
+# word, such as hub/session.c and hub/session_list.c. So splitting a file does not remove a circle.
+
+# The script reads the objects of all sources, and each OBJECT. A function in a table counts as called.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build}

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# english.sh [--list] -- checks that comments, string literals and Markdown are plain English (CONTRIBUTING.md has the rules).
+# english.sh [--list] -- checks that comments, string literals and Markdown are plain English (CONTRIBUTING.md has the
+# rules). It counts phrases that a reader has to read twice, per 1,000 words of each kind of text, and fails above 0.5.
+# A phrase is a reason to write another sentence, not to avoid the pattern.
+
+# --list prints each phrase as file:line: phrase.
 #
-# Counts phrases that a reader has to read twice, per 1,000 words of each kind of text, and fails above 0.5. --list prints each as
-# file:line: phrase. A phrase is a reason to write another sentence, not to avoid the pattern.
+# A finding code in a string of the product must be a row of findings.h, so that `ddprun explain` explains it. The codes
+# of the control protocol, which no program prints, are listed in hub/messages.h.
 #
-# A finding code in a string of the product must be a row of findings.h, so that `ddprun explain` explains it. The codes of the
-# control protocol, which no program prints, are listed in hub/messages.h.
-#
-# The comment of a function must begin with an imperative. A comment that ends with a colon, or is followed by an empty line, is the
-# heading of a group and is not checked.
+# The comment of a function must begin with an imperative. A comment that ends with a colon, or is followed by an empty
+# line, is the heading of a group and is not checked.
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# fresh-root.sh [-d DIR] [-s SUITE] [-c PATH]... COMMAND... -- runs COMMAND in a bare Debian, in a clean clone of this repository's HEAD.
-#
+# fresh-root.sh [-d DIR] [-s SUITE] [-c PATH]... COMMAND... -- runs COMMAND in a bare Debian, in a clean clone of this
+# repository's HEAD. Each call runs COMMAND in a new copy of this system, so packages that an earlier call has installed
+# are gone.
+
 #     scripts/fresh-root.sh scripts/demo.sh
 #     scripts/fresh-root.sh -s trixie scripts/demo.sh
 #
 # SUITE is bookworm (Debian 12, the default), trixie (Debian 13), or another suite of debootstrap. debootstrap makes the
-# system once, in DIR/SUITE (DIR: build/fresh-root). Each call runs COMMAND in a new copy of this system,
-# DIR/SUITE.root, so packages that an earlier call has installed are gone. The copy uses this machine's mirror, proxy,
-# keys and certificates. -c copies PATH, such as build/dist, from the repository to the same place in the clone. The
-# script needs root, because it mounts /proc, /dev and /sys in the copy. At the end it unmounts them in any case. The
-# exit status is that of COMMAND.
+# system once, in DIR/SUITE (DIR: build/fresh-root), and the copy is DIR/SUITE.root. The copy uses this machine's
+# mirror, proxy, keys and certificates. -c copies PATH, such as build/dist, from the repository to the same place in the
+# clone. The script needs root, because it mounts /proc, /dev and /sys in the copy. At the end it unmounts them in any
+# case. The exit status is that of COMMAND.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/packages.sh

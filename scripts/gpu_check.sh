@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # gpu_check.sh -- on a machine with an NVIDIA GPU, builds, runs the tests and measurements that CI cannot run, and
-# prints one table. On any other machine, prints the reason and succeeds.
-#
+# prints one table. On any other machine, the script prints the reason and succeeds.
+
 #     scripts/gpu_check.sh            all checks, ten minutes at most
 #     NO_BUILD=1 scripts/gpu_check.sh     with the existing BUILD=, even from another machine
 #

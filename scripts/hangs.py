@@ -2,15 +2,19 @@
 """hangs.py [--jobs=J] [N] [WAY...] -- make every class of hang N times on one node and on two, and check that the reports are true.
 hangs.py --quiet=MINUTES -- run healthy jobs on two nodes, with a pause each minute, and expect no verdict.
 hangs.py --cost=SECONDS -- measure CPU and memory of an agent with and without the search, and the time of a sample of 64 workers.
+"""
 
-`make hangs N=20 PYTHON="A B" JOBS=...` runs the classes of hang, `make hangs QUIET_MINUTES=120` the healthy jobs, and
-`make hangs COST_SECONDS=600` the measurement. Each PYTHON has PyTorch (default /usr/bin/python3), and py-spy is beside it, in
-$DDP_PY_SPY or in PATH. A trial is good if every node names the right rank, the right line or object and the right finding, and no
-other, at most 15 s after --hang_timeout. Several nodes are network namespaces (root) with a common secret. A job has several
-trials, one after the other, because importing PyTorch takes more time than a trial. For `gpu` a stand-in for NVML lists this script
-as a user of a GPU. The way `disk` mounts a file system (root). The ways `network` and `broken` drop or reset the packets between
-two of two or three nodes. A step takes 1 s, with libddp 0.2 s; in `straggler`, rank 1 takes 20 % longer. Exit 0 only if all trials
-are good. After Ctrl-C or SIGTERM, running trials finish and no other begins."""
+# `make hangs N=20 PYTHON="A B" JOBS=...` runs the classes of hang, `make hangs QUIET_MINUTES=120` the healthy jobs, and
+# `make hangs COST_SECONDS=600` the measurement. Each PYTHON has PyTorch (default /usr/bin/python3), and py-spy is beside it, in
+# $DDP_PY_SPY or in PATH. A trial is good if every node names the right rank, the right line or object and the right finding, and no
+# other, at most 15 s after --hang_timeout. Exit 0 only if all trials are good. After Ctrl-C or SIGTERM, running trials finish and
+# no other begins.
+#
+# Several nodes are network namespaces (root) with a common secret. A job has several trials, one after the other, because importing
+# PyTorch takes more time than a trial. For `gpu` a stand-in for NVML lists this script as a user of a GPU. The way `disk` mounts a
+# file system (root). The ways `network` and `broken` drop or reset the packets between two of two or three nodes. A step takes 1 s,
+# with libddp 0.2 s; in `straggler`, rank 1 takes 20 % longer.
+
 import argparse
 import concurrent.futures
 import contextlib

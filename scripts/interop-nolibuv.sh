@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # interop-nolibuv.sh SUITE... -- runs suites of `make interop` with the PyTorch of Debian 13, a version 2.x that was
-# built without libuv. The suites run in a bare Debian 13 in build/trixie (about 2 GB), which the first call makes. The
-# programs of this build run there unchanged, at the same path. Needs root.
+# built without libuv. The suites run in a bare Debian 13 in build/trixie (about 2 GB), which the first call makes as
+# root. The programs of this build run there unchanged, at the same path.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/packages.sh

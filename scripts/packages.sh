@@ -1,11 +1,11 @@
 # packages.sh -- the list of all Debian packages that ddprun needs, and functions that search for them and install them.
-# Other scripts source this file.
-#
-# Each row has: group, package, probe, purpose. A probe searches for the program or the file, and not for the package.
-# So a library that was built by hand in /usr/local counts, too. Groups: build = `make`, test = `make test`, fuzz =
-# `make fuzz`, format = `make format`, python = tests/shell/test_python.sh, torch = tests that need a genuine PyTorch,
-# bench = the peers that `make bench` compares with, package = `make wheel`, packages = the checks of `make packages`,
-# root = scripts/fresh-root.sh, deb = `make deb`, abi = tests/shell/test_exports.sh, nodes = `make nodes`, slurm =
+# Other scripts source this file. A probe searches for the program or the file, and not for the package, so that a
+# library that was built by hand in /usr/local counts, too.
+
+# Each row has: group, package, probe, purpose. Groups: build = `make`, test = `make test`, fuzz = `make fuzz`, format =
+# `make format`, python = tests/shell/test_python.sh, torch = tests that need a genuine PyTorch, bench = the peers that
+# `make bench` compares with, package = `make wheel`, packages = the checks of `make packages`, root =
+# scripts/fresh-root.sh, deb = `make deb`, abi = tests/shell/test_exports.sh, nodes = `make nodes`, slurm =
 # tests/shell/test_slurm.sh, page = tests/shell/test_timeline.sh.
 # shellcheck shell=bash
 

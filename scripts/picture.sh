@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# picture.sh [OUT.svg] -- draws docs/hang.svg: the report that ddprun prints about a real job whose rank 3 stops. Build
-# the programs and the test programs first.
-#
-# The picture shows the text in the window of a terminal, wrapped at 108 columns and otherwise unchanged. With
-# PICTURE_TEXT=FILE, the script draws the text of FILE and runs no job.
+# picture.sh [OUT.svg] -- draws docs/hang.svg: the report that ddprun prints about a real job whose rank 3 stops. The
+# picture shows the text in the window of a terminal, wrapped at 108 columns and otherwise unchanged.
+
+# Build the programs and the test programs first. With PICTURE_TEXT=FILE, the script draws the text of FILE and runs no
+# job.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build}

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# purity.sh [OBJECT.o...] -- checks that the modules of scripts/pure-modules (and the given objects) only compute.
-#
-# The script lists the allowed functions, not the forbidden ones. A pure object may import the C library's functions for
-# arithmetic, memory and text, and also cJSON, matrix products and the features of the processor. It may also import
-# functions of other pure objects. So a pure module cannot reach a clock through an impure module. The script names
-# unlisted modules that are pure, so that the user can add them to the list. A function that no other file of the
-# product calls must be static, unless libddp exports it.
+# purity.sh [OBJECT.o...] -- checks that the modules of scripts/pure-modules (and the given objects) only compute. The
+# script lists the allowed functions, not the forbidden ones, so that a new function counts as impure until it is
+# listed.
+
+# A pure object may import the C library's functions for arithmetic, memory and text, and also cJSON, matrix products
+# and the features of the processor. It may also import functions of other pure objects. So a pure module cannot reach a
+# clock through an impure module. The script names unlisted modules that are pure, so that the user can add them to the
+# list. A function that no other file of the product calls must be static, unless libddp exports it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build}

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# run-fuzz.sh SOURCE... -- runs the fuzz program of each SOURCE, a file tests/fuzz/fuzz_NAME.c, for FUZZ_SECONDS (60).
-# JOBS programs run at a time (default: the number of cores). The last line is `N passed, N failed, N skipped`.
-#
-# A program begins with the seeds in tests/fuzz/corpus/NAME, and with the inputs that earlier runs have found
-# ($BUILD/corpus/NAME). An input that fails is kept in $BUILD/findings. The script prints the command that repeats the
-# failure.
+# run-fuzz.sh SOURCE... -- runs the fuzz program of each SOURCE, a file tests/fuzz/fuzz_NAME.c, for FUZZ_SECONDS (60). A
+# program begins with the seeds in tests/fuzz/corpus/NAME, and with the inputs that earlier runs have found
+# ($BUILD/corpus/NAME), so that each run continues the search.
+
+# JOBS programs run at a time (default: the number of cores). The last line is `N passed, N failed, N skipped`. An input
+# that fails is kept in $BUILD/findings. The script prints the command that repeats the failure.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 BUILD=${BUILD:-build/fuzz}

@@ -1,24 +1,24 @@
 #!/usr/bin/env bash
-# run-tests.sh SUITE... -- runs several test programs at the same time. The last line has the form `N passed, N failed,
-# N skipped`.
-#
-# A suite is a Criterion program, which writes a TAP file, or a shell script that prints TAP. Each suite has
-# TEST_TIMEOUT seconds (900). Sanitizers write their reports to log files: a report does not make a Criterion test fail,
-# and reports of programs that a test starts would be lost. A suite that leaves a log has failed.
+# run-tests.sh SUITE... -- runs several test programs at the same time. A suite is a Criterion program, which writes a
+# TAP file, or a shell script that prints TAP. The last line has the form `N passed, N failed, N skipped`, which scripts
+# can add up.
+
+# Each suite has TEST_TIMEOUT seconds (900). Sanitizers write their reports to log files: a report does not make a
+# Criterion test fail, and reports of programs that a test starts would be lost. A suite that leaves a log has failed.
 #
 # When a suite has ended, the script prints its line with elapsed and CPU time, and the output of a failed suite.
 # scripts/suites.txt lists the suites that begin first, because these suites take long. It also lists the suites that
 # run alone after all other suites.
 #
-# JOBS       number of suites that run at a time (the number of processors plus two, because suites mostly wait)
-# TEST_JOBS  number of tests of a suite that run at a time (twice the number of processors; for a suite that runs alone,
-#            the number of processors)
-# BUILD      folder of the logs (build)
-# DDP_BUILD  folder of the programs that end-to-end tests start (the test's own build folder)
-# DDP_AGAIN  1: a failed suite without a sanitizer's report runs once more at the end, alone. Only the second result
-#            counts. The output of the first run is printed, and the file DDP_TALLY.again gets the suite's name.
-# DDP_TALLY  a file that gets a line `name passed failed skipped`, for a script that sums up several runs. The file
-#            DDP_TALLY.failed gets the reason of each failed suite, in a few lines.
+#     JOBS       number of suites that run at a time (the number of processors plus two, because suites mostly wait)
+#     TEST_JOBS  number of tests of a suite that run at a time (twice the number of processors; for a suite that runs
+#                alone, the number of processors)
+#     BUILD      folder of the logs (build)
+#     DDP_BUILD  folder of the programs that end-to-end tests start (the test's own build folder)
+#     DDP_AGAIN  1: a failed suite without a sanitizer's report runs once more at the end, alone. Only the second result
+#                counts. The output of the first run is printed, and the file DDP_TALLY.again gets the suite's name.
+#     DDP_TALLY  a file that gets a line `name passed failed skipped`, for a script that sums up several runs. The file
+#                DDP_TALLY.failed gets the reason of each failed suite, in a few lines.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # test.sh [--quick] [--no-install] -- installs the packages that the tests need, builds with WERROR=1, and runs the
-# checks of CI: the tests, the wheel, the tests under the sanitizers, the checks of purity, layers and format, a short
+# checks of CI. A suite that fails runs once more, alone, because other suites and other users of the machine may have
+# slowed it down.
+
+# The checks are the tests, the wheel, the tests under the sanitizers, the checks of purity, layers and format, a short
 # fuzz run, and the demo, here and in a bare Debian 13. --quick runs only the plain tests and the check of purity. With
 # --no-install, the script installs nothing, and skips a step whose packages are missing.
 #
-# A suite that fails runs once more, alone, because other suites and other users of the machine may have slowed it down.
-# The end of the output lists these suites, the failures in a few lines, and the time of each step. The end repeats the
-# failures, because the top of a long log may be cut off. The last line sums up all runs: `N passed, N failed, N
-# skipped`. FUZZ_SECONDS (1) is the duration of each fuzz program.
+# The end of the output lists the suites that ran once more, the failures in a few lines, and the time of each step. The
+# end repeats the failures, because the top of a long log may be cut off. The last line sums up all runs: `N passed, N
+# failed, N skipped`. FUZZ_SECONDS (1) is the duration of each fuzz program.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 # shellcheck source=scripts/packages.sh

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# wording.sh [--list] -- checks that tests compare meaning, and that exact sentences of the product are in the golden files only.
-#
+# wording.sh [--list] -- checks that tests compare meaning, and that exact sentences of the product are in the golden
+# files only. Otherwise a better sentence would need changes in many tests.
+
 # A literal of a test counts if three successive plain words of it are also in a string of the product. These literals
 # do not count: messages of assertions, the tests' own output, errors of other software, and scripts that a test runs.
 # --list prints each literal that counts.

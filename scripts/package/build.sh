@@ -1,8 +1,13 @@
 #!/usr/bin/env bash
 # build.sh ARCH [musl] -- compiles programs and libraries for ARCH (x86_64, aarch64) with zig, and installs them into
-# the folders bin, lib, include and share of build/package/ARCH/root. This root can be moved. The programs need glibc
-# 2.17 or newer. With `musl`, the programs are static, need no library, and are in build/package/ARCH-musl/root. Before
-# `make wheel` calls this script, it builds the programs for this machine, which the script needs.
+# the folders bin, lib, include and share of build/package/ARCH/root. The programs need only glibc 2.17 or newer,
+# because zig compiles for this old version. This root can be moved.
+
+# With `musl`, the programs are static, need no library, and are in build/package/ARCH-musl/root. Before `make wheel`
+# calls this script, it builds the programs for this machine, which the script needs.
+
+# With `musl`, the programs are static, need no library, and are in build/package/ARCH-musl/root. Before `make wheel`
+# calls this script, it builds the programs for this machine, which the script needs.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 arch=$1 build=${BUILD:-build}

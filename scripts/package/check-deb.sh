@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# check-deb.sh [SUITE...] -- installs, uses and purges the packages of `make deb` in bare Debian systems (default: bookworm trixie).
-#
-# Prints one TAP line per check and fails if a check fails. Packages that were built in trixie do not fit bookworm, so
-# the script then skips bookworm. Needs root.
+# check-deb.sh [SUITE...] -- installs, uses and purges the packages of `make deb` in bare Debian systems (default:
+# bookworm trixie). Packages that were built in trixie do not fit bookworm, so the script then skips bookworm.
+
+# The script prints one TAP line per check and fails if a check fails. It needs root.
 # shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
 . "$(dirname "$0")/../../tests/shell/tap.sh"
 

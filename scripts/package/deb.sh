@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# deb.sh -- `make deb`: builds the packages ddprun, libddp0, libddp-dev and ddprun-train into build/dist/ and checks them with lintian.
-#
-# debhelper expects the folder debian/ at the top of the sources. So scripts/package/debian/ is copied into an export of
-# the tracked files. VERSION, DATE and COMMIT are from the Makefile, and the build dependencies are from
-# scripts/packages.sh. Builds are reproducible, because all times are SOURCE_DATE_EPOCH (default: DATE).
+# deb.sh -- `make deb`: builds the packages ddprun, libddp0, libddp-dev and ddprun-train into build/dist/ and checks
+# them with lintian. debhelper expects the folder debian/ at the top of the sources, so scripts/package/debian/ is
+# copied into an export of the tracked files. Builds are reproducible, because all times are SOURCE_DATE_EPOCH (default:
+# DATE).
+
+# VERSION, DATE and COMMIT are from the Makefile, and the build dependencies are from scripts/packages.sh.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 # shellcheck source=scripts/packages.sh

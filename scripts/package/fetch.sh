@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# fetch.sh [checks] -- fetches the inputs in the list scripts/package/pins into build/package. tools/ is a virtual
-# environment with zig and the programs that build a wheel. src/NAME is the source of a library. `checks` adds the
+# fetch.sh [checks] -- fetches the inputs in the list scripts/package/pins into build/package. `checks` adds the
 # programs that check a wheel. An input that has been fetched is not fetched again.
+
+# tools/ is a virtual environment with zig and the programs that build a wheel. src/NAME is the source of a library.
 #
 # At the next point release, the mirrors drop a pinned Debian revision. The script then uses the current revision, whose
 # signature apt has checked, and prints that `pins` must change. The upstream archive must still be the pinned archive.

@@ -1,4 +1,7 @@
-"""The tag of the wheel: any Python 3, no ABI of Python, and the platform of the programs in it."""
+"""Give the wheel its tag: any Python 3, no ABI of Python, and the platform of the programs in it.
+
+hatchling would choose a tag for every platform, because the package has no extension module.
+"""
 
 import os
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # cluster.sh [--nodes=N] COMMAND... -- runs COMMAND in a Slurm cluster of N (2) nodes on this machine, and exits with
-# the code of COMMAND. cluster.sh --check -- only reports whether this machine can run a cluster.
+# the code of COMMAND. The cluster runs real daemons in separate namespaces (processes, mounts, network), so its ports,
+# files and processes cannot conflict with anything else on the machine.
+
+# cluster.sh --check only reports whether this machine can run a cluster.
 #
-# The cluster runs real daemons: munged, slurmctld, and a slurmd for each node. It runs in separate namespaces
-# (processes, mounts, network), so its ports, files and processes cannot conflict with anything else on the machine.
-# When COMMAND has ended, the kernel removes the namespaces and all their contents. Each node is a network namespace
-# with a host name and an address:
+# The daemons are munged, slurmctld, and a slurmd for each node. When COMMAND has ended, the kernel removes the
+# namespaces and all their contents. Each node is a network namespace with a host name and an address:
 #
 #     login 10.77.0.254 (the command, slurmctld) --- bridge --- n0 10.77.0.1, n1 10.77.0.2 ... (slurmd)
 #

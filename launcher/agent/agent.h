@@ -210,6 +210,7 @@ const struct agent_effect *agent_step(struct agent *agent, const struct agent_ev
 uint64_t agent_deadline(const struct agent *agent);
 
 enum agent_state agent_state(const struct agent *agent);
+/* Return the worker with this local rank. The agent owns the worker, and the next step may change it. */
 const struct agent_worker *agent_worker(const struct agent *agent, int local_rank);
 
 /* Return the local rank of the first failure, or -1 without a failure. */

@@ -281,8 +281,8 @@ enum cli_whose { WHOSE_FIRST, WHOSE_THEIRS, WHOSE_OURS };
 extern const struct option_row cli_rows[OPTIONS];
 extern const struct option_table cli_table;
 
-/* Return the option's default, as a user would type it, or NULL. If cli->torchrun is true, return torchrun's
- * default. */
+/* Return the option's default, as a user would type it, or NULL. If cli->torchrun is true, return torchrun's default.
+ * The text is constant. */
 const char *cli_preset(const struct cli *cli, enum cli_option option);
 
 /* Check a value of --nproc_per_node. Return DDP_ERR_ARG with the valid values in `err`. */

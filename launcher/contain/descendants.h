@@ -27,7 +27,8 @@ void descendants_spare(void);
 void descendants_signal(int signal);
 
 /* Append at most `max` descendants of `pid` to `pids`, an array of pid_t: first the children, then the children of
- * these children, and so on. Return the number of appended processes. */
+ * these children, and so on. Return the number of appended processes. The caller frees `pids` with buf_free. The pids
+ * are not held, so a process may end and its pid may be reused at any time. */
 size_t descendants_below(pid_t pid, size_t max, struct buf *pids);
 
 /* Return the process that runs the program of a worker. A worker may be a shell script that starts Python, perhaps in a

@@ -101,7 +101,7 @@ enum first_namespace { FIRST_PID, FIRST_USER, FIRST_CGROUP };
 bool procfs_in_first_namespace(enum first_namespace kind);
 
 /* Return the boot id of this machine, or "" if /proc has no boot id. The file is read once; the agent inherits the
- * value from the guardian. */
+ * value from the guardian. The text is static. */
 const char *procfs_boot_id(void);
 
 /* Return the start time of this process, or 0 if it is unknown. The time is read only once. Pid and start time together

@@ -17,9 +17,9 @@
  * cancelled, and would delay the exit of ddprun. */
 struct loop_lookup;
 
-/* Begin a lookup, which calls `done` once, on the loop. Return NULL if no memory, descriptor or thread is
- * available. The caller must call loop_lookup_end, which is also allowed before and inside `done`. After
- * loop_lookup_end, `done` is not called. */
+/* Begin a lookup, which calls `done` once, on the loop. Return NULL if no memory, descriptor or thread is available.
+ * The caller must call loop_lookup_end, which is also allowed before and inside `done`. After loop_lookup_end, `done`
+ * is not called. `user` is borrowed until then. */
 struct loop_lookup *loop_lookup_begin(uv_loop_t *loop, const char *host,
                                       void (*done)(void *user, const struct name_found *found), void *user);
 

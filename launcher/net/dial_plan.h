@@ -207,7 +207,8 @@ void dial_continued(struct dial *d, int runner, uint64_t now_ms);
 /* Return the error (enum dial_error) for a service that has sent these first bytes instead of a store's answer. */
 int dial_answer_kind(struct slice bytes);
 
-/* Return the name of a finding, such as "CONNECT_REFUSED", or "NO_ANSWER_YET" for FINDING_NONE. */
+/* Return the name of a finding, such as "CONNECT_REFUSED", or "NO_ANSWER_YET" for FINDING_NONE. The text is
+ * constant. */
 const char *dial_code(enum finding_code finding);
 
 /* Print the messages that are due now. */

@@ -21,7 +21,7 @@
 
 enum { LINK_QUEUE_MAX = 4 << 20 }; /* bytes; ten times the messages for the start and end of 1,000 workers */
 
-/* Requests that are not sent yet. */
+/* Requests that are not sent yet. The link owns the bytes. */
 struct link_queue {
     struct buf bytes;
     /* full: the queue has exceeded LINK_QUEUE_MAX; no_memory: memory was short; if either of these is true, the queue

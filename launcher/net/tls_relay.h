@@ -31,7 +31,7 @@ struct tls_relay_options {
 ddp_status tls_relay_open(const struct tls_relay_options *options, struct tls_relay **out,
                           struct ddp_err *err);
 
-/* Return the address and the port at which workers connect to the relay. */
+/* Return the address and the port at which workers connect to the relay. The relay owns the text. */
 const char *tls_relay_address(const struct tls_relay *relay);
 int tls_relay_port(const struct tls_relay *relay);
 

@@ -7,7 +7,7 @@
 #include "node/node.h"
 
 /* Pass an event to the agent. The resulting effects wait for the next node_run_effects(), so callbacks may call this
- * function at any time. */
+ * function at any time. The node owns the queue, which has copies of the effects. */
 void node_handle_event(struct node *n, struct agent_event event);
 
 /* Record that a request was sent to the store. If no answer arrives within --timeout (default: 60 s), the store

@@ -82,6 +82,7 @@ int py_spy_helper_run(char **argv);
 
 /* --- detach.c: jobs without a terminal ------------------------------------------------------------------------ */
 
+/* The arguments of detach_begin. All texts are borrowed, and must remain valid until detach_begin returns. */
 struct detached_job {
     const char *id;      /* random letters; names the job in `ddprun list`, `attach` and `stop` */
     const char *rdzv_id; /* value of --rdzv_id; NULL if it is not set */

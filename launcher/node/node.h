@@ -114,7 +114,7 @@ struct node_sample {
 
 /* The memory that this node shares with its workers: a page of record/flight.h for each worker, in an unnamed memory
  * file. Each attempt has a new file, so that processes of an earlier attempt cannot write into the pages. A zeroed
- * struct has no pages. */
+ * struct has no pages. The struct owns the descriptor and the mapping at `base`; flight_shm_close closes both. */
 struct flight_shm {
     int n, fd; /* number of pages, and descriptor of the memory file if `n` > 0 */
     void *base;
@@ -259,7 +259,8 @@ void flight_shm_close(struct flight_shm *pages);
  * is 0. */
 struct flight_page flight_shm_first(const struct flight_shm *pages);
 
-/* Return the page of worker `i`. Return NULL if the worker has no record yet, or if no pages exist. */
+/* Return the page of worker `i`. Return NULL if the worker has no record yet, or if no pages exist. The page is valid
+ * until the pages are closed. */
 const struct flight *flight_shm_page(const struct flight_shm *pages, int i);
 
 /* Command line of the helper process; see flight_helper_run. */

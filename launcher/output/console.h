@@ -11,7 +11,8 @@
 #include <sys/types.h>
 
 /* Folded lines (lines.h): equal lines of several ranks are printed once. stdout and stderr are folded separately,
- * because no order exists between their lines. */
+ * because no order exists between their lines. The struct owns the folds and both buffers. All other pointers are
+ * borrowed from the console. */
 struct folds {
     struct folded_stream {
         struct folds *folds;

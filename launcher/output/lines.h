@@ -44,7 +44,8 @@ typedef void (*line_fn)(void *user, struct slice text, enum line_kind kind);
  * - An update that is only ESC [ K (erase the row) removes the previous update.
  * - A line that is longer than `limit` is delivered in pieces (LINE_CUT), so memory stays bounded.
  *
- * Log files receive the bytes unchanged and do not use this struct. */
+ * Log files receive the bytes unchanged and do not use this struct. The struct owns both buffers, which lines_free
+ * frees. `user` is borrowed. */
 struct lines {
     line_fn line;
     void *user;
@@ -79,6 +80,7 @@ void lines_finish(struct lines *l);
 
 enum { TAIL_BYTES = 64 * 1024 };
 
+/* The struct owns the ring, which tail_free frees. */
 struct tail {
     uint8_t *ring;
     size_t cap;   /* allocated bytes, at most TAIL_BYTES */
@@ -102,6 +104,7 @@ void tail_free(struct tail *t);
 
 enum { MERGE_LINE_MAX = 1 << 20, MERGE_PREFIX_MAX = 32 };
 
+/* The struct owns `rest`, which merge_free frees. */
 struct merge {
     char prefix[MERGE_PREFIX_MAX]; /* text before each line, or "" */
     struct buf rest;               /* beginning of an unfinished line */
@@ -123,6 +126,7 @@ void merge_free(struct merge *m);
 
 /* The origin of a line, which determines its prefix. */
 
+/* The struct borrows `ranks`. */
 struct line_origin {
     int local_rank, which;        /* `which` is STD_OUT or STD_ERR */
     int pid;                      /* 0 if not known */
@@ -147,7 +151,7 @@ struct line_row {
     bool drawn;    /* the last row shows an update */
 };
 
-/* Return the bytes that erase the update on the last row, or "" if that row shows no update. */
+/* Return the bytes that erase the update on the last row, or "" if that row shows no update. The text is constant. */
 const char *line_row_wipe(struct line_row *row);
 
 /* Append the bytes that erase a progress bar, then the line with prefix and newline. When memory is short, append

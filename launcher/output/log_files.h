@@ -35,7 +35,8 @@ int logdir_parents(const char *path);
 /* A log file for all workers together. The file has each line that contains one of the words of
  * --duplicate_stdout_filters or --duplicate_stderr_filters. */
 
-/* The lines of one stream for this file. A zeroed struct writes nothing. */
+/* The lines of one stream for this file. A zeroed struct writes nothing. The struct owns `lines` and `out`. The other
+ * pointers are borrowed from the console and the plan, which must outlive the struct. */
 struct filtered {
     struct sinks *sinks;
     int sink; /* number of the file's sink, to which other streams also write */

@@ -34,6 +34,7 @@ enum {
     SCHEDULER_FILE_MAX = 1048576
 };
 
+/* The facts from which the values are read; all pointers are borrowed. */
 struct scheduler_facts {
     char *const *environ_block;
     const char *host;    /* name of this machine */
@@ -113,7 +114,8 @@ bool scheduler_print_json(const struct scheduler *s, const struct cli *cli,
 /* The option that each value sets. */
 extern const enum cli_option scheduler_options[SCHEDULER_VALUE_COUNT];
 
-/* Return the command that starts one ddprun on each node. Call this function only if `s` has a scheduler. */
+/* Return the command that starts one ddprun on each node. Call this function only if `s` has a scheduler. The text is
+ * constant. */
 const char *scheduler_launch(const struct scheduler *s);
 
 #endif

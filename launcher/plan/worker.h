@@ -47,9 +47,9 @@ const char *program_python(const struct cli *cli, const struct python_choice *py
 /* Return true if PROGRAM is a script or a module, which the chosen Python must run. */
 bool program_needs_python(const struct cli *cli);
 
-/* Return PROGRAM if PROGRAM is a file that Python runs. Return NULL for a module, for "-", and for other programs.
- * Also return NULL if the interpreter is not called python, because it may be a wrapper that runs the script on
- * another host. */
+/* Return PROGRAM if PROGRAM is a file that Python runs. Return NULL for a module, for "-", and for other programs. Also
+ * return NULL if the interpreter is not called python, because it may be a wrapper that runs the script on another
+ * host. The text is borrowed from `cli`. */
 const char *program_script(const struct cli *cli, const struct python_choice *python);
 
 /* Return true if any worker writes a log file. */

@@ -149,6 +149,7 @@ bool links_close(struct links *all, bool is_late);
 /* Run `ddprun --relay`. Return its exit code. */
 int relay_run(void);
 
+/* The argument of starter_run; both pointers are borrowed. */
 struct starter_job {
     const struct start_facts *facts;
     struct host_spec *hosts; /* `n` hosts */

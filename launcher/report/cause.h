@@ -54,7 +54,8 @@ struct failed_attempt {
     int64_t step;                 /* last step that the workers reported; -1 if they reported no step */
 };
 
-/* How this node lost its connection to the store, if the loss ended the job on this node. */
+/* How this node lost its connection to the store, if the loss ended the job on this node. The texts are borrowed, as
+ * all facts of struct report. */
 struct store_end {
     const char *how;    /* what happened, such as "the store closed the connection"; NULL without a loss */
     const char *node;   /* where the store was, for example " on node 0 (n0)"; "" or NULL if unknown */
@@ -62,7 +63,8 @@ struct store_end {
     const char *code;   /* code of the finding that explains the loss; "" or NULL without a finding */
 };
 
-/* The store's report about a rank that left while other ranks waited for this rank, or about a broken connection. */
+/* The store's report about a rank that left while other ranks waited for this rank, or about a broken connection. The
+ * texts are borrowed, too. */
 struct left_early {
     const char *subject;    /* "rank 0 (n1, pid 7)", the subject of the finding; "" or NULL if unknown */
     const char *sentence;   /* "rank 0 (n1, pid 7) ended with 0 while rank 1 waited..."; may be "" or NULL */
@@ -108,11 +110,11 @@ struct report {
 /* Return the local rank of the worker that failed first, or -1 if no worker of this node failed first. */
 int cause_first(const struct report *r);
 
-/* Return the worker that failed first, or NULL if no worker of this node failed first. */
+/* Return the worker that failed first, or NULL if no worker of this node failed first. The agent owns the worker. */
 const struct agent_worker *cause_worker(const struct report *r);
 
 /* Return the record of the job's first failure, or NULL if nothing failed. If a worker of this node failed first, build
- * the record in `room`, without the worker's last lines. */
+ * the record in `room`, without the worker's last lines. Any other record is borrowed from `r`. */
 const struct failure *cause_failure(const struct report *r, struct failure *room);
 
 /* Return true if no worker of this node was ever started. */
@@ -166,7 +168,7 @@ bool cause_has_left(const struct report *r, enum finding_code code);
 bool cause_append_left(const struct report *r, struct buf *out);
 
 /* Return the finding code of the headline for failure `f`, for example "WORKER_FAILED". Return NULL if the headline has
- * no finding code. */
+ * no finding code. The text is constant or borrowed from `r` and `f`. */
 const char *cause_code_name(const struct report *r, const struct failure *f);
 
 /* --- common last lines of workers, and their meaning ------------------------------------------------------- */

@@ -101,8 +101,8 @@ enum { ENDING_MAX = 96 };
  * directory" or "still running". All messages use this text. */
 void ending_text(char out[ENDING_MAX], const struct agent_worker *worker);
 
-/* Return the verdict as a word for JSON: "pending", "alive", "ok", "failed", "not_started", "consequence" or
- * "victim". */
+/* Return the verdict as a word for JSON: "pending", "alive", "ok", "failed", "not_started", "consequence" or "victim".
+ * The text is constant. */
 const char *verdict_name(enum worker_verdict verdict);
 
 /* --- a worker's end, with evidence -------------------------------------------------------------------------- */
@@ -141,6 +141,7 @@ struct oom_count {
                                      * limit */
 };
 
+/* A control group for memory, as it was before and after the worker. `name` is borrowed. */
 struct oom_watch {
     const char *name;
     bool v2;

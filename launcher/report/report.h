@@ -18,7 +18,7 @@ bool report_needed(const struct report *r);
  * reach the store's address. Return false when memory is short. */
 bool report_local_only(const struct report *r, struct buf *out);
 
-/* Append the report to `out`. Return false when memory is short. */
+/* Append the report to `out`. Return false when memory is short. The caller owns `out`, and `r` is only read. */
 bool report_text(const struct report *r, struct buf *out);
 
 /* Append why no restart followed, if --max_restarts allowed restarts. Otherwise append nothing. */

@@ -61,6 +61,7 @@ struct program_file {
  * `own` contains the first bytes of a program that runs on this machine. */
 void program_check_bytes(struct program_file *file, struct slice head, struct slice own);
 
+/* The facts about a program that could not be started; all pointers are borrowed. */
 struct start_failure {
     int error;           /* errno of execve, of the search in PATH, or of fork */
     const char *program; /* name of the program, as the user wrote it */

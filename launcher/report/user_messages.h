@@ -94,6 +94,7 @@ struct cJSON;
 
 enum { STATUS_LINES_MAX = 64 }; /* limit of worker lines, so that the status of a large job is short */
 
+/* The facts for a message about the state of the job; all pointers are borrowed. */
 struct status_facts {
     const struct plan *plan;
     const struct agent *agent;

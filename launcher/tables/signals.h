@@ -59,6 +59,7 @@ enum signal_act {
     SIGNAL_CHILD   /* a child has exited */
 };
 
+/* A row of the table of signals, which is constant. */
 struct signal_row {
     int number;
     const char *name; /* "TERM" */

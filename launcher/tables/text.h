@@ -17,6 +17,7 @@
 
 /* A placeholder of a sentence such as "{program} is a directory", and its value. */
 
+/* A placeholder and its value; both texts are borrowed. */
 struct word {
     const char *name; /* name of the placeholder, without braces */
     const char *text; /* value; NULL counts as "" */

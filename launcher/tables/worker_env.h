@@ -87,7 +87,7 @@ enum worker_env_var {
         WORKER_ENV_VARS
 };
 
-/* Return the name of a variable, for example "DDPRUN_COOKIE" for ENV_DDPRUN_COOKIE. */
+/* Return the name of a variable, for example "DDPRUN_COOKIE" for ENV_DDPRUN_COOKIE. The text is constant. */
 const char *worker_env_name(enum worker_env_var var);
 
 /* Length of a job's cookie: 128 random bits in hexadecimal. */

@@ -87,18 +87,20 @@ struct auth {
     struct auth_way out, in;           /* the frames that this side sends and receives */
 };
 
-/* Return the text of a result. */
+/* Return the text of a result. The text is constant. */
 const char *auth_result_text(enum auth_result result);
 
 /* Format the fingerprint of a secret: the first bytes of its SHA-256, so that users can compare two secrets without
  * showing them. */
 void auth_fingerprint(const struct secret *secret, char text[static AUTH_PRINT_TEXT]);
 
-/* Return the secret whose `jobs` is the longest prefix of `job`, or NULL if no secret matches. */
+/* Return the secret whose `jobs` is the longest prefix of `job`, or NULL if no secret matches. The result is borrowed
+ * from the list. */
 const struct secret *auth_secret_of(const struct secret *first, const char *job);
 
 /* Return the secret whose fingerprint is in the client's first message `hello`. If the list has only one secret, return
- * it even if the fingerprint differs. Return NULL if no secret matches, or if `hello` is malformed. */
+ * it even if the fingerprint differs. Return NULL if no secret matches, or if `hello` is malformed. The result is
+ * borrowed from the list. */
 const struct secret *auth_choose(const struct secret *first, struct slice hello);
 
 /* A client without the secret may first request it. A store that uses MUNGE answers with its credential (secret.h).

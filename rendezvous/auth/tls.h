@@ -71,7 +71,7 @@ const char *tls_job(const struct tls *t);
 /* Return true if the client has sent an identity of ddprun, even without the right secret. */
 bool tls_is_ddprun(const struct tls *t);
 
-/* Return why the connection has failed. */
+/* Return why the connection has failed. `t` owns the text. */
 const char *tls_why(const struct tls *t);
 
 /* Write a fatal alert that is not encrypted (RFC 8446, 6). */

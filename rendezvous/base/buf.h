@@ -108,7 +108,7 @@ struct shared {
 
 /* Return a block of `size` bytes that begins with the first `keep` bytes of `old`. Release the caller's reference to
  * `old`, which may be NULL. The memory of `old` is reused if there is no other reference. Return NULL, with an
- * unchanged `old`, if memory is short. */
+ * unchanged `old`, if memory is short. The caller holds the only reference to the result. */
 struct shared *shared_resize(struct shared *old, size_t size, size_t keep);
 
 /* Add a reference, and return `s`. The caller releases the reference with shared_release. */

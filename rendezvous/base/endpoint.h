@@ -27,7 +27,7 @@ int port_parse(const char **text);
  * Return DDP_ERR_ARG if `text` is invalid. */
 ddp_status endpoint_parse(const char *text, int default_port, struct endpoint *out, struct ddp_err *err);
 
-/* Format "host:port", with brackets around an IPv6 address. Return `text`. */
+/* Format "host:port", with brackets around an IPv6 address. Return `text`. The caller owns the array. */
 char *endpoint_print(const char *host, int port, char text[static ENDPOINT_TEXT_MAX]);
 
 /* Format a socket address as "host:port". An IPv4-mapped IPv6 address is formatted as IPv4. Return `text`. */

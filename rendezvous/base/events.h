@@ -57,7 +57,7 @@ enum event_kind {
         EVENT_N_KINDS
 };
 
-/* Return the word of a kind, such as "worker_started", or "?" for an invalid kind. */
+/* Return the word of a kind, such as "worker_started", or "?" for an invalid kind. The text is constant. */
 const char *event_word(enum event_kind kind);
 /* Return the kind of `word`, or EVENT_N_KINDS for an unknown word, which a later version may have written. */
 enum event_kind event_kind_of(const char *word);

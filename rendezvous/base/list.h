@@ -8,7 +8,7 @@
 #include <stddef.h>
 
 /* A node, or the head of a list. An object may be in several lists at once. A node outside all lists points to itself,
- * so removing a node twice does no harm. */
+ * so removing a node twice does no harm. A list owns no object: code that frees an object first removes its nodes. */
 struct list {
     struct list *prev, *next;
 };

@@ -63,6 +63,7 @@ enum option_style {
     OPTIONS_ARGPARSE, /* names may be abbreviated, and letters may be combined; the help writes "--name=VALUE" */
 };
 
+/* A table of options. The rows are borrowed and usually static. */
 struct option_table {
     const struct option_row *rows;
     size_t n;
@@ -90,7 +91,7 @@ struct option_reader {
 
 /* Read the next option. Set *row to its row and *text to its value ("1" for a switch). If all words are read, or the
  * next word is not an option, set *row to NULL. A "--" ends the options and is skipped. If the option is unknown, set
- * *row to NULL and return DDP_ERR_ARG. */
+ * *row to NULL and return DDP_ERR_ARG. *row and *text are borrowed from the table and from argv, or are constant. */
 ddp_status options_next(struct option_reader *reader, const struct option_row **row, const char **text,
                         struct ddp_err *err);
 
@@ -139,6 +140,7 @@ struct completion_command {
     bool files; /* the arguments of the command are files */
 };
 
+/* The program whose completion script is made; all pointers are borrowed. */
 struct completion {
     const char *program;
     const struct option_table *options;

@@ -36,7 +36,8 @@ int sys_pidfd_send_signal(int pidfd, int signal);
 ssize_t read_small_file(int dir, const char *path, char *text, size_t size);
 
 /* Append the bytes of `fd` to `out`, until the file ends or `out` has at least `most` bytes. The function reads up to
- * 64 KiB at a time, so `out` may get more than `most` bytes. Return false with errno after a failure. */
+ * 64 KiB at a time, so `out` may get more than `most` bytes. Return false with errno after a failure. The caller owns
+ * `out` and frees it in any case. */
 bool read_whole_file(int fd, size_t most, struct buf *out);
 
 #endif

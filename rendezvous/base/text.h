@@ -72,7 +72,7 @@ void json_add_integer(cJSON *o, const char *name, int64_t value);
 void json_append(cJSON *array, cJSON *item);
 
 /* Return "TERM" for SIGTERM, or NULL for a number without a name. The C library has such a function only since version
- * 2.32. */
+ * 2.32. The text is constant. */
 const char *signal_abbrev(int signal);
 
 #endif

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 /* The functions of TLS for a stream. ddpctl implements these functions with auth/tls.h, because libddp contains no
- * cryptography. */
+ * cryptography. The caller owns the struct and `user`, and keeps both until the handle is closed. */
 struct client_tls {
     void *user;
     /* Begin a new connection, and append the first message to `out`. Return false if memory is short. */
@@ -153,10 +153,11 @@ void client_read_bytes(struct client_call *c, void *to, size_t len);
 void *client_read_blob(struct client_call *c, size_t limit, size_t *len);
 
 /* Read a JSON text as client_read_blob does. If the caller has a secret, check the tag of the text, too. `kind` is the
- * status byte that the store has sent before the text, or 0 if the store has sent no status byte. */
+ * status byte that the store has sent before the text, or 0 if the store has sent no status byte. The caller frees the
+ * text. */
 char *client_read_json(struct client_call *c, uint8_t kind);
 
-/* Read `n` bytes as client_read_blob does. The caller has already read the length `n`. */
+/* Read `n` bytes as client_read_blob does. The caller has already read the length `n`. The caller frees the text. */
 char *client_read_text(struct client_call *c, uint64_t n, size_t limit);
 
 /* Clear the failure of a call that timed out before any byte of the reply arrived, and set a new deadline. The caller
@@ -171,7 +172,7 @@ bool client_cancel_wait(struct client_call *c);
 void client_fail(struct client_call *c, ddp_status code, const char *fmt, ...) DDP_PRINTF(3, 4);
 
 /* Connect like ddp_store_connect, and prove the secret of `auth`. `auth` is NULL if the caller has no secret. Of the
- * functions in this header, only client_open accepts a NULL `err`. */
+ * functions in this header, only client_open accepts a NULL `err`. `auth` is borrowed until the handle is closed. */
 ddp_status client_open(const char *host, int port, const ddp_store_options *options,
                        const struct client_auth *auth, ddp_store **out, struct ddp_err *err);
 

@@ -64,7 +64,7 @@ bool timeline_choose(struct timeline_events *events, const char *job);
 void timeline_events_free(struct timeline_events *events);
 
 /* Return the member `name` of an event: its text (timeline_text) or its number (timeline_number). If the member is
- * missing or of another type, timeline_text returns "", and timeline_number returns -1. */
+ * missing or of another type, timeline_text returns "", and timeline_number returns -1. The event owns the text. */
 const char *timeline_text(const struct timeline_event *event, const char *name);
 int64_t timeline_number(const struct timeline_event *event, const char *name);
 /* Return the member `name` of an event, a time in ms. Return -1 if the member is missing or not a valid number. Also

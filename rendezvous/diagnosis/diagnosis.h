@@ -139,7 +139,7 @@ int64_t diagnose_hang(struct diagnosis *d, const struct snapshot *s);
 bool hang_wakes(const struct snapshot *s, uint32_t rank);
 
 /* Return the reason why two samples gave no verdict, such as "the stacks cannot be read". `ddpctl why` prints this
- * reason. */
+ * reason. The text is constant. */
 const char *hang_why_not(const struct snapshot *s);
 
 /* Compare the flight records of the two samples. Return true if a rank's record is missing or has changed in the later

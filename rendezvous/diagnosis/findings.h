@@ -1367,7 +1367,7 @@ struct finding {
     char advice[FINDING_TEXT_MAX];
 };
 
-/* Return the name of a code, such as "NODE_MISSING". */
+/* Return the name of a code, such as "NODE_MISSING". The texts of codes, grades, sentences and advice are constant. */
 const char *finding_code_name(enum finding_code code);
 /* Return the grade of a code, such as "error". */
 const char *finding_grade_name(enum finding_code code);
@@ -1406,7 +1406,7 @@ const char *finding_named_in(const char *text);
 /* Format sentence, advice and code as three lines; the last line has no newline. */
 void finding_format(const struct finding *f, char *text, size_t size);
 
-/* Return the sentence without "subject: " in front. */
+/* Return the sentence without "subject: " in front. The finding owns the text. */
 const char *finding_predicate(const struct finding *f);
 
 /* Append `text` with all placeholders filled in. For each placeholder, `put` is called with `user` and the

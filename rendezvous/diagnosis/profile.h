@@ -64,7 +64,7 @@ bool profile_add(struct profile *p, const cJSON *rows, const struct snapshot_ran
 /* Add one finding RANK_SLOW about all slow ranks of s->profile. */
 void diagnose_slow(struct diagnosis *d, const struct snapshot *s);
 
-/* Return the place outside of collectives where a rank is most often; "" = unknown. */
+/* Return the place outside of collectives where a rank is most often; "" = unknown. The profile owns the text. */
 const char *profile_place(const struct profile_rank *r);
 
 #endif

@@ -67,7 +67,7 @@ enum reject_kind reject_kind_of(struct slice first);
 /* Return true if a client with this protocol may be a node. Such a node was started wrongly, for example with torchrun,
  * or it connects through a proxy. */
 bool reject_may_be_a_node(enum reject_kind kind);
-/* Return the protocol's word for JSON, such as "http". */
+/* Return the protocol's word for JSON, such as "http". The texts of a kind are constant. */
 const char *reject_kind_word(enum reject_kind kind);
 /* Return the protocol's name for sentences, such as "HTTP". */
 const char *reject_kind_words(enum reject_kind kind);

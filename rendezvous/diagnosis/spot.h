@@ -17,7 +17,8 @@ enum { SPOT_PLACE_MAX = 160, SPOT_PEERS_MAX = 8, SPOT_CHILDREN_MAX = 8 };
  * it, except WAITS_NONE. */
 enum spot_waits { WAITS_NONE, WAITS_CHILD, WAITS_MULTIPROCESSING, WAITS_LOADER };
 
-/* A living process that the rank has started. Children that wait for a message or for other ranks are left out. */
+/* A living process that the rank has started. Children that wait for a message or for other ranks are left out. All
+ * pointers are borrowed from the rows of the sample. */
 struct spot_child {
     const cJSON *frames, *thread; /* `frames` is NULL if the frames were not read */
     const cJSON *user;            /* innermost frame of the user's program in this process; NULL = none */
@@ -54,8 +55,9 @@ struct spot {
     uint32_t n_children;
 };
 
-/* Fill the spots of ranks 0 to n - 1 from rows of record/stacks.h. The caller has zeroed `spots`. Return the number
- * of ranks with frames. Set *note to the first reason in the rows why a rank has no frames, if any. */
+/* Fill the spots of ranks 0 to n - 1 from rows of record/stacks.h. The caller has zeroed `spots`. Return the number of
+ * ranks with frames. Set *note to the first reason in the rows why a rank has no frames, if any. The rows own the
+ * note. */
 uint32_t spots_read(const cJSON *rows, struct spot *spots, uint32_t n, const char **note);
 
 /* Format and return "load_batch (data.py:41)": the function and the line of the program. In a collective, format the
@@ -92,11 +94,13 @@ void trail_add(struct trail *t, const cJSON *frames);
 void trail_free(struct trail *t);
 
 /* Return the innermost frame of the user's program that is in all samples. The loop is in the function of this frame,
- * or in a function that was called from there. Return NULL if the trail shows no loop, or too few samples of it. */
+ * or in a function that was called from there. Return NULL if the trail shows no loop, or too few samples of it. The
+ * trail owns the frame, which is valid until the next trail_add. */
 const cJSON *trail_loop(const struct trail *t);
 
 /* Return the member `name` of `o`, which is a row, a frame or a thread. If the type of the member is wrong, spot_text
- * returns "" and spot_number returns 0. spot_number also returns 0 for a number below 0 or above INT_MAX. */
+ * returns "" and spot_number returns 0. spot_number also returns 0 for a number below 0 or above INT_MAX. The text
+ * belongs to `o`. */
 const char *spot_text(const cJSON *o, const char *name);
 int spot_number(const cJSON *o, const char *name);
 

@@ -32,7 +32,8 @@ const char *missing_nodes(words out, const struct snapshot *s, uint32_t never);
  * If every node rank is in use, the text is empty. */
 const char *unclaimed_ranks(words out, const struct snapshot *s);
 /* Insert a finding of this code, in the order of printing (findings.h). Return its slot. Return NULL if the list has no
- * room for the finding, or already has DIAGNOSIS_SAME findings of this code. */
+ * room for the finding, or already has DIAGNOSIS_SAME findings of this code. The list owns the slot, and the next call
+ * may move it. */
 struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code);
 /* Report ranks that make no progress while other ranks wait for them in a collective (ranks.c). */
 void diagnose_still(struct diagnosis *d, const struct snapshot *s);
@@ -46,6 +47,8 @@ const char *absent_ranks(words out, const struct snapshot *s);
 /* Format "rank 3 waits" or "7 ranks wait". */
 const char *waiters_of(words out, const struct snapshot_wait *wait);
 
+/* Return the node with this node rank, or NULL. The results of this function, refused_as() and main_wait() are borrowed
+ * from the snapshot. */
 const struct snapshot_node *node_with_rank(const struct snapshot *s, int32_t node_rank);
 /* Return the latest rejected ddprun that requested this node rank, or NULL. */
 const struct snapshot_refused *refused_as(const struct snapshot *s, int32_t node_rank);

@@ -167,7 +167,7 @@ struct torch_client {
 };
 
 /* Return the state at *at, and allocate it in the first call. Return NULL if memory is short. The caller then records
- * nothing. */
+ * nothing. The owner of the pointer *at calls torch_client_free. */
 struct torch_client *torch_client_at(struct torch_client **at);
 /* Free the state at *at, and set *at to NULL. */
 void torch_client_free(struct torch_client **at);

@@ -137,7 +137,8 @@ struct job *job_new(struct hub *hub);
 /* Remove the job from hub->jobs and free it. Call this only when no session is in the job. */
 void job_free(struct job *job);
 
-/* Return the job `name`, or NULL. */
+/* Return the job `name`, or NULL. The hub owns all jobs; a job that this function, job_only or job_claim returns is
+ * valid until job_free. */
 struct job *job_find(const struct hub *hub, const char *name);
 /* Return the only job that `s` may use. Return NULL if `s` may use several jobs or no job. In a hub of many jobs, a
  * client that has named its job in TLS may use only the named job. */

@@ -59,7 +59,8 @@ struct schedule_usual {
     uint64_t known[DIAGNOSIS_MAX]; /* ring buffer: digests of findings about usual waits */
 };
 
-/* When to check a job next, and which of its waits were reported. Zeroed before first use. */
+/* When to check a job next, and which of its waits were reported. Zeroed before first use. The struct has no pointers;
+ * the job owns it. */
 struct schedule_state {
     bool waits;          /* the job waits for nodes, so checks are due */
     bool compares;       /* a round has begun, and its nodes must be compared with each other */

@@ -307,11 +307,13 @@ bool inspect_rejects(struct hub *hub, struct session *s, const union message *m,
 bool inspect_why(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 
 /* Return the job that a call is about: the job `name`, or the session's job if `name` is NULL. If the session has no
- * job either, return the only job that the session may use. If there is no such job, set hub->err and return NULL. */
+ * job either, return the only job that the session may use. If there is no such job, set hub->err and return NULL. The
+ * hub owns the job. */
 struct job *inspect_job(struct hub *hub, const struct session *s, const char *name);
 
 /* Return the rendezvous of the job (rounds.c). Create a rendezvous if the job has none. In a hub of many jobs, also
- * create a rendezvous if the rendezvous of the job is over. Return NULL if memory is short. */
+ * create a rendezvous if the rendezvous of the job is over. Return NULL if memory is short. The job owns the
+ * rendezvous. */
 struct rdzv *job_rendezvous(struct job *job);
 /* Restart the round with more nodes if all ranks have agreed to this. */
 void rounds_check_grow_keys(struct job *job);
@@ -339,7 +341,8 @@ void snapshot_of_rank(struct job *job, uint32_t rank, struct snapshot_rank *fact
 /* Set *name to the n-th key, or to the barrier, that a session waits for. Return false if the session waits for fewer
  * keys. */
 bool facts_awaited(const struct session *s, uint32_t n, struct slice *name);
-/* Return the name of the unanswered request, such as "WAIT", or NULL if the session does not wait. */
+/* Return the name of the unanswered request, such as "WAIT", or NULL if the session does not wait. The text is
+ * constant. */
 const char *facts_waits_by(const struct session *s);
 
 /* Return true if the connection of the session is broken. server/clients.c has freed the connection, so the hub
@@ -370,7 +373,8 @@ void session_moves_node(struct hub *hub, struct session *old, struct session *s)
 
 /* Add a session to hub->sessions, which owns the session (session.c). Return false if memory is short. */
 bool session_new(struct hub *hub, conn_id conn, const char *peer);
-/* Return the session of a connection, or NULL if the connection is unknown or closed. */
+/* Return the session of a connection, or NULL if the connection is unknown or closed. The hub owns the session; it is
+ * valid until session_free. */
 struct session *session_find(const struct hub *hub, conn_id conn);
 /* Return true if the job `name` belongs to the session's tenant, or if the session has no tenant. */
 bool session_may_use(const struct hub *hub, const struct session *s, const char *name);
@@ -398,7 +402,7 @@ static inline bool session_is_operator(const struct session *s)
 void session_enter(struct session *s, struct job *job);
 
 /* Return the quota that is charged for this connection: the quota of its job, or the common quota of connections
- * without a job. */
+ * without a job. The quota is borrowed from the job or the hub. */
 struct quota *session_quota(struct hub *hub, const struct session *s);
 /* Free a session whose connection is closed. `how` is the reason for the close. The session first leaves its waits and
  * barriers, and the rendezvous. */

@@ -173,13 +173,14 @@ enum rdzv_event_type {
     RDZV_N_EVENTS
 };
 
-/* A node that joins, and the answer to the join. */
+/* A node that joins, and the answer to the join. Both pointers are borrowed from the caller of rdzv_join. */
 struct rdzv_joining {
     uint64_t id;
     const struct rdzv_join *join;
     struct rdzv_refusal *refusal; /* the answer; `code` is RDZV_WELCOME if the node is accepted */
 };
 
+/* An event; all pointers are borrowed for the duration of the call. */
 struct rdzv_event {
     enum rdzv_event_type type;
     struct rdzv_joining *joining;   /* only for JOIN */
@@ -201,9 +202,10 @@ enum rdzv_admission { RDZV_AS_MEMBER, RDZV_AS_SPARE, RDZV_NOBODY };
 void rdzv_admit(struct rdzv *r, struct node *known, struct rdzv_joining *joining, enum rdzv_admission as);
 
 /* --- nodes.c --- */
-/* Return the node with this id, or NULL. */
+/* Return the node with this id, or NULL. The rendezvous owns its nodes. */
 struct node *rdzv_find(const struct rdzv *r, uint64_t id);
-/* Create a node in the state RESTING. Return NULL if memory or quota is short. */
+/* Create a node in the state RESTING. Return NULL if memory or quota is short. The rendezvous owns the node until
+ * rdzv_remove_node frees it. */
 struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *join);
 /* Remove a node from all lists and counts, and free the node. No other function frees nodes. */
 void rdzv_remove_node(struct rdzv *r, struct node *node);

@@ -72,7 +72,8 @@ enum rdzv_record_kind { RDZV_RECORDS(X) };
 enum rdzv_refused { RDZV_WELCOME, RDZV_REFUSALS(X) };
 #undef X
 
-/* Return the word or the code that messages use for a value. rdzv_refused_advice returns the advice on a rejection. */
+/* Return the word or the code that messages use for a value. rdzv_refused_advice returns the advice on a rejection. All
+ * these texts are constant. */
 const char *rdzv_state_word(enum rdzv_state state);
 const char *rdzv_why_word(enum rdzv_why why);
 const char *rdzv_refused_code(enum rdzv_refused refused); /* "VERSION_DIFFERS" */

@@ -6,7 +6,7 @@
 #include "job/nodes.h"
 
 /* Start to count failed attempts. `rules` is the join of the first node, with the limits and the pauses before
- * restarts. */
+ * restarts. `rules` is only read during the call. */
 void restarts_init(struct restarts *a, const struct rdzv_join *rules);
 
 /* Return the number of waiting nodes that a round would include if it began now. */
@@ -22,7 +22,7 @@ enum rdzv_state rdzv_begin_round(struct rdzv *r);
 
 /* Return true if the worker failed only because it had lost a peer. */
 bool rdzv_is_victim(const struct failure *failure);
-/* Set the failure of a worker of `node` as the cause of the round's end. */
+/* Set the failure of a worker of `node` as the cause of the round's end. The failure is copied. */
 void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct failure *failure);
 /* Set a hang as the cause of the round's end. `failure` needs only `code`, `words` and `no_retry`. */
 void rdzv_set_hang(struct rdzv *r, const struct failure *failure);

@@ -84,7 +84,7 @@ void flight_dump_free(struct flight_dump *dump);
 size_t flight_open_calls(const struct flight_dump *dump, const struct flight_entry *calls[FLIGHT_OPEN_MAX]);
 
 /* Search the group of all ranks for a half-started call: the GPUs of some ranks have started the call, but the GPUs of
- * other ranks have not. Return NULL if there is no such call. */
+ * other ranks have not. Return NULL if there is no such call. The result is borrowed from the records. */
 const struct flight_entry *flight_half_started(const struct flight_dump *dumps, size_t n);
 /* Return true if the record contains this call in the state "scheduled". */
 bool flight_is_scheduled(const struct flight_dump *dump, const struct flight_entry *call);

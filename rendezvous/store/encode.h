@@ -5,8 +5,8 @@
 
 #include "base/buf.h"
 
-/* Append an integer or a blob to a buffer. Return false if memory is short; the buffer may then end with half a
- * message, which the caller must not send. Examples:
+/* Append an integer or a blob to a buffer, which the caller owns and frees. Return false if memory is short; the buffer
+ * may then end with half a message, which the caller must not send. Examples:
  *
  *     append_blob(out, "ab")  ->  02 00 00 00 00 00 00 00  61 62
  *     append_i64(out, -1)     ->  ff ff ff ff ff ff ff ff */

@@ -11,7 +11,8 @@
 
 struct wait_link;
 
-/* An item of a queue. The items form a ring, so that one pointer finds both ends of the queue. */
+/* An item of a queue. The items form a ring, so that one pointer finds both ends of the queue. The entry owns its items
+ * until entry_pop. */
 struct queue_item {
     /* the item that was pushed next after this item; in the youngest item, the oldest item of the queue */
     struct queue_item *next;
@@ -83,7 +84,8 @@ static inline uint64_t entry_cost(size_t key_len)
     return sizeof(struct entry) + key_len;
 }
 
-/* Return the entry of a key, or NULL. An entry without a value may have waiters or a queue; see entry_is_there. */
+/* Return the entry of a key, or NULL. An entry without a value may have waiters or a queue; see entry_is_there.
+ * `entries` owns the entry, which is valid until the next call that may free it. */
 struct entry *entry_find(const struct entries *entries, struct slice key);
 
 /* Return the block that contains the value. Return NULL if the entry has no value, or if the value is in the entry,
@@ -95,7 +97,8 @@ struct shared *entry_holder(struct entry *entry);
 void entries_expect(const struct entries *entries, const uint32_t *hashes, uint32_t n);
 
 /* Return the entry of the key. If the key has no entry, create an empty entry with room for a value of `value_len`
- * bytes. Return NULL if memory or quota is short. If the entry stays empty, call entry_free_unused. */
+ * bytes. Return NULL if memory or quota is short. If the entry stays empty, call entry_free_unused. `entries` owns the
+ * entry. */
 struct entry *entry_make(struct entries *entries, struct slice key, size_t value_len);
 
 /* Free the entry if it has no value, no queued item and no waiter, and `woken` is 0. */

@@ -37,7 +37,8 @@ struct store_waiter {
     struct entry *offer; /* borrowed: the queue for which the connection was woken; NULL = none */
 };
 
-/* Functions that the store calls during a request. These functions must not change the store. */
+/* Functions that the store calls during a request. These functions must not change the store. store_observe copies the
+ * struct; `user` and the prefixes must outlive the store. Arguments of a call are valid only during the call. */
 struct store_observer {
     void *user;
     /* A key is observed if the key, or its part after the last '/', begins with one of these prefixes. The array ends
@@ -134,7 +135,8 @@ struct slice store_awaited(const struct store_waiter *w, uint32_t n);
 struct queue_item;
 /* Append a copy of `value` to a queue, and wake one waiter. */
 enum store_status store_push(struct store *s, struct slice queue, struct slice value);
-/* Return the oldest item of a queue, or NULL if the queue is empty. The item stays in the queue. */
+/* Return the oldest item of a queue, or NULL if the queue is empty. The item stays in the queue. The store owns the
+ * item. */
 const struct queue_item *store_front(const struct store *s, struct slice queue);
 /* Remove and return the oldest item of a queue, or return NULL if the queue is empty. Set *len_before to the number of
  * items before the call. The caller owns the item and frees it with store_item_free. */
@@ -144,7 +146,8 @@ void store_item_free(struct store *s, struct queue_item *item);
 uint32_t store_queue_len(const struct store *s, struct slice queue);
 
 /* Find the next key that has a value, and set *key and *value. To get the first key, set *at to NULL before the call.
- * Return false after the last key. The store must not change between the calls. */
+ * Return false after the last key. The store must not change between the calls. *key and *value are borrowed from the
+ * store. */
 bool store_next(const struct store *s, const struct entry **at, struct slice *key, struct slice *value);
 
 #endif

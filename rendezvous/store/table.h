@@ -36,7 +36,8 @@ void table_set_hash_key(const uint64_t key[2]);
 /* Return the lower 32 bits of SipHash-1-3 of `key` with the secret. */
 uint32_t table_hash(struct slice key);
 
-/* Return the node with this key, or NULL. `hash` must be table_hash(key). */
+/* Return the node with this key, or NULL. `hash` must be table_hash(key). The node belongs to the object that contains
+ * it. */
 struct table_node *table_find(const struct table *t, struct slice key, uint32_t hash);
 
 /* Return the first node with this hash, or NULL. Keys are not compared. */

@@ -15,7 +15,9 @@ enum wire_status { WIRE_OK, WIRE_MORE, WIRE_BAD };
  *     SET "/a" "hi", dialect C
  *     01 | 02 00 00 00 00 00 00 00 | 2f 61 | 02 00 00 00 00 00 00 00 | 68 69
  *     opcode   length of the key      key     length of the value      value
- *      ^at 0   ^at 1, need 9          ^at 1, need 11 ... */
+ *      ^at 0   ^at 1, need 9          ^at 1, need 11 ...
+ *
+ * The struct owns nothing: `op` is a row of the constant table op_table. */
 struct wire {
     const struct op *op;      /* NULL until the opcode has been scanned */
     size_t at;                /* number of scanned bytes of the request */

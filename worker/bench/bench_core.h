@@ -85,6 +85,7 @@ uint64_t bench_wrong(const struct bench_case *c, int rank, const void *out);
 /* The command line of ddp-bench. An option that nccl-tests also has is spelled as in nccl-tests, such as --minbytes.
  * These functions are pure. */
 
+/* Strings are borrowed from argv. */
 struct bench_options {
     size_t least, most, step, factor; /* least, most: smallest and largest size in bytes; the next size is
                                        * size + step, or size * factor if `step` is 0 */

@@ -22,7 +22,8 @@ struct comm {
     uint64_t ticket;
 };
 
-/* Files of the libraries that a backend loads. If a path is "", the backend searches the usual places. */
+/* Files of the libraries that a backend loads. If a path is "", the backend searches the usual places. The texts are
+ * borrowed. */
 struct comm_paths {
     const char *cuda;          /* path of the library libddp_cuda */
     const char *cudart, *nccl; /* files of NVIDIA's libcudart and libnccl */
@@ -106,6 +107,7 @@ struct comm_host {
     ddp_status (*local_address)(const ddp_store *store, char *address, size_t room, struct ddp_err *err);
 };
 
+/* The functions of libddp_cuda. The library owns the struct and never unloads, so all pointers remain valid. */
 struct cuda_entry {
     const char *version; /* DDP_VERSION */
     /* Set *count to the number of GPUs of this process, at least 1. Return an error if no GPU can be used. */

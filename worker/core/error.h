@@ -7,8 +7,8 @@
 
 #include "base/not_null.h"
 
-/* Store `err` as the last error of this thread, and return err->code. `err` may come from another thread, whose last
- * error this thread cannot read. */
+/* Store `err` as the last error of this thread, and return err->code. The error is copied. `err` may come from another
+ * thread, whose last error this thread cannot read. */
 ddp_status last_error_keep(const struct ddp_err *err);
 
 /* Write {"message": why, "exit_code": code, "timestamp": "seconds"} to `path`, the value of torchrun's

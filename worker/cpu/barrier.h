@@ -11,12 +11,14 @@
 
 struct pollfd;
 
+/* The pidfds of the other ranks. barrier_close closes them and frees the array. */
 struct peers {
     struct pollfd *fds; /* one for each rank; this rank's fd is -1, which poll ignores */
     int world;
 };
 
-/* Functions with which a barrier checks and notifies the other hosts. */
+/* Functions with which a barrier checks and notifies the other hosts. The struct and `user` must outlive the
+ * barrier. */
 struct barrier_abroad {
     void *user;
     /* Returns an error if a rank of another host has ended or given up. Never waits. */

@@ -18,6 +18,7 @@
 /* Limits. Host numbers have 16 bits. Each lane needs a connection to every other host. */
 enum { NET_HOSTS_MAX = 4096, NET_WORLD_MAX = 65536 };
 
+/* The struct owns its arrays, which net_layout_close frees. */
 struct net_layout {
     int world, hosts, lanes;
     int most;                    /* number of ranks on the largest host */

@@ -22,7 +22,8 @@
 enum { SEGMENT_PAGE = 4096 };
 
 /* A piece of shared memory. One rank creates a memory file (memfd) and publishes its pid and the descriptor's number.
- * The other ranks open /proc/<pid>/fd/<descriptor> and map the same pages. */
+ * The other ranks open /proc/<pid>/fd/<descriptor> and map the same pages. The struct owns the mapping and the
+ * descriptor, which region_close or meeting_close closes. */
 struct segment {
     void *base;
     size_t bytes;
@@ -154,6 +155,7 @@ struct region {
     size_t bytes;           /* requested size of a block */
 };
 
+/* The struct owns the list and the mappings, until regions_close. */
 struct regions {
     struct region *list;
     size_t count;
@@ -171,8 +173,8 @@ size_t region_segment_bytes(size_t bytes, int world, size_t *stride);
  * Otherwise return {-1, 0}. */
 struct shm_place regions_find(const struct regions *regions, const void *block, size_t bytes);
 
-/* Return the address of `place` in `rank`'s block. Return NULL if the place is private, or if `bytes` bytes do not
- * fit into the block. The place may come from a peer, so all its fields are checked. */
+/* Return the address of `place` in `rank`'s block. Return NULL if the place is private, or if `bytes` bytes do not fit
+ * into the block. The place may come from a peer, so all its fields are checked. The region owns the memory. */
 void *regions_at(const struct regions *regions, int rank, struct shm_place place, size_t bytes);
 
 void region_close(struct region *region);

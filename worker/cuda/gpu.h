@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* An NVIDIA library, and how a user installs it. */
+/* An NVIDIA library, and how a user installs it. All texts are constant. */
 struct lib_kind {
     const char *what;          /* "NCCL" */
     const char *variable;      /* environment variable with the path of the library */

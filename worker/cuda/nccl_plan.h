@@ -73,7 +73,7 @@ struct nccl_plan {
 
 struct nccl_plan nccl_plan(const struct call *call);
 
-/* One send or receive of call->n elements. */
+/* One send or receive of call->n elements. Both pointers are borrowed from the call. */
 struct nccl_move {
     bool send;
     int peer;
@@ -94,6 +94,7 @@ struct nccl_setting {
 
 enum { NCCL_SETTINGS_MAX = 16 };
 
+/* The facts for nccl_settings; both texts are borrowed. */
 struct nccl_facts {
     const char *run;   /* "ddp/<job>/<attempt>" */
     const char *iface; /* interface of the connection to the store; "" if unknown */

@@ -41,7 +41,9 @@ struct nccl_flight {
  *     nccl_watch.c    calls in progress, the watch thread, failure of a communicator
  *
  * The pure part is nccl_plan.c: the NCCL function of each call, the states of a communicator, the environment and error
- * texts. base.cpu is the cpu communicator, which also runs barriers and calls with values in host memory. */
+ * texts. base.cpu is the cpu communicator, which also runs barriers and calls with values in host memory. nccl_close
+ * frees the events, the cpu communicator and NCCL's communicator, which the struct owns. `host` and `recorder` are
+ * borrowed from libddp. */
 struct nccl_comm {
     struct gpu_comm base; /* must be the first member */
     const struct comm_host *host;
@@ -73,7 +75,8 @@ struct nccl_comm {
 /* Return true if there is room for one more call. */
 bool flight_has_room(const struct nccl_comm *n);
 
-/* Begin a call, which gets the next number. */
+/* Begin a call, which gets the next number. `n` owns the call in progress; its place is reused after the call is
+ * done. */
 struct nccl_flight *flight_begin(struct nccl_comm *n, const struct call *call);
 
 /* Record the event `after` on the stream, after the call. The call must already be on the stream. */

@@ -1,5 +1,5 @@
-/* batchnorm.h -- the arithmetic of ddp/syncbn.h, without communication. The module is pure. The caller must have
- * checked all sizes. */
+/* batchnorm.h -- the arithmetic of ddp/syncbn.h, without communication. The module is pure. The caller owns all arrays,
+ * and must have checked all sizes. */
 #ifndef WORKER_REDUCER_BATCHNORM_H
 #define WORKER_REDUCER_BATCHNORM_H
 

@@ -9,7 +9,8 @@
 #include <stdint.h>
 
 /* Combine elements [at, at + n) of the arrays in[0 .. world) and write them to the arrays out[0 .. outs). All outputs
- * get the same bits. An output may be the same array as an input, but must not overlap an input partly.
+ * get the same bits. An output may be the same array as an input, but must not overlap an input partly. The caller owns
+ * all arrays.
  *
  * The order is a balanced binary tree over the ranks, ((x0+x1)+(x2+x3))+((x4+x5)+x6). In a subtree with n ranks, the
  * number of ranks in the left half is the largest power of two below n.

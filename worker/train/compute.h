@@ -8,7 +8,7 @@
 
 #include "ddp/optim.h"
 
-/* Batch normalization (ddp/syncbn.h) of rows x channels x spatial values. */
+/* Batch normalization (ddp/syncbn.h) of rows x channels x spatial values. All arrays are borrowed. */
 struct batch_norm {
     size_t channels, spatial;
     double eps, momentum;

@@ -59,7 +59,7 @@ ddp_status dataset_load(struct dataset *set, const char *where, enum dataset_par
                         const struct dataset_request *request, struct ddp_err *err);
 void dataset_free(struct dataset *set);
 
-/* Return "idx", "cifar10" or "tokens". */
+/* Return "idx", "cifar10" or "tokens". The text is constant. */
 const char *dataset_format_name(const struct dataset *set);
 
 /* Return true if samples depend on random numbers (the argument `luck` of dataset_read). */

@@ -30,7 +30,7 @@ struct tree_part {
 
 enum { GRADIENT_BUFFERS = 32 }; /* enough for any int n: n shards need 1 + ceil(log2(n)) */
 
-/* Callbacks that observe or change gradients; each may be NULL. */
+/* Callbacks that observe or change gradients; each may be NULL. `user` is borrowed. */
 struct gradient_watch {
     /* Called with the gradient of parameter i for one shard of the batch, before this gradient is added to the
      * gradients of other shards. */

@@ -25,6 +25,7 @@ struct journal {
     struct ddp_err print_error; /* the first error of stdout; its code is DDP_OK if all lines were printed */
 };
 
+/* The facts about a step; both arrays are borrowed. */
 struct journal_step {
     uint64_t step, epoch; /* number of the step in the whole run; number of the epoch; both from 1 */
     double loss;          /* mean over the samples of the step */
@@ -44,6 +45,7 @@ struct journal_epoch {
     double samples_per_s;
 };
 
+/* The facts about a finished run; `model` is borrowed. */
 struct journal_summary {
     const char *model;
     int world_size;

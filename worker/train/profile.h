@@ -58,6 +58,7 @@ void phases_start(struct phases *p);
 void phases_begin(struct phases *p, enum phase phase, uint64_t now_us);
 void phases_end(struct phases *p, uint64_t now_us);
 
+/* The struct owns the file and both arrays, until profile_close. `ctx` and `path` are borrowed. */
 struct profile {
     ddp_ctx *ctx;
     const char *path;         /* NULL if no profile is written; then all functions do nothing */

@@ -48,7 +48,7 @@ ddp_status sharded_open(struct sharded_update **out, const struct sharded_reques
                         struct ddp_err *err);
 void sharded_close(struct sharded_update *s); /* `s` may be NULL */
 
-/* Return the address of the gradient of parameter i, in device memory. */
+/* Return the address of the gradient of parameter i, in device memory. `s` owns the memory. */
 float *sharded_grad(const struct sharded_update *s, size_t i);
 
 /* Begin a step. */

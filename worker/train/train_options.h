@@ -26,6 +26,7 @@ enum precision {
 enum determinism { DETERMINISM_RUN, DETERMINISM_WORLD };
 enum device { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
 
+/* The options. Strings are borrowed from argv. */
 struct train_options {
     int model; /* index of a row in `models` */
     const char *data;
@@ -56,7 +57,7 @@ struct train_options {
 /* Parse the options. Strings are borrowed from argv. The text of DDP_ERR_ARG names the wrong argument. */
 ddp_status train_options_parse(struct train_options *o, int argc, char *const argv[], struct ddp_err *err);
 
-/* Return the text of choice `value` of option `name`, or NULL. */
+/* Return the text of choice `value` of option `name`, or NULL. The text is constant. */
 const char *train_options_word(const char *name, int64_t value);
 
 /* A fact is an option that must be equal on all workers, as a number that ranks can compare. TRAIN_FACTS is the

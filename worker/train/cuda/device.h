@@ -37,7 +37,7 @@ struct plan {
     lt_algorithm algorithm;
 };
 
-/* Memory that grows when a call needs more. */
+/* Memory that grows when a call needs more. The struct that contains the room owns the memory. */
 struct room {
     void *memory;
     size_t bytes;
@@ -55,6 +55,8 @@ struct results {
     float norm[2]; /* result of the kernel join_squares: the norm and the clip factor */
 };
 
+/* A GPU and its resources. cuda_close frees everything that the struct owns. `order` and `first` point into the memory
+ * of `batch`. */
 struct cuda {
     struct compute base; /* must be the first member */
     struct gpu gpu;

@@ -71,7 +71,8 @@ enum {
 };
 
 /* The arguments of the kernels. "Values" are activations, and the weights that kernels read, of the module's type:
- * float, bf16 or fp16. All other numbers are float or double. */
+ * float, bf16 or fp16. All other numbers are float or double. All pointers lead to device memory of the caller, which
+ * must remain valid until the kernel has ended. */
 
 /* Adds the floats of `right` to the floats of `left`. */
 struct add_args {

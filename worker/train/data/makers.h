@@ -29,6 +29,7 @@ struct speech {
     uint8_t next[SPEECH_WORDS][SPEECH_NEXT]; /* words that may follow each word, the most frequent first */
 };
 
+/* The order of a user; `out` is borrowed from argv. */
 struct maker_order {
     const char *out;                /* directory; must exist */
     uint64_t samples, test_samples; /* number of pictures or of tokens */

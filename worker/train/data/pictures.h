@@ -89,7 +89,7 @@ bool cifar_find(char *found, const char *dir);
 ddp_status cifar_load(struct cifar *c, const char *dir, bool training, struct ddp_err *err);
 void cifar_free(struct cifar *c);
 
-/* Return record `index` (< n): its label, then the picture. */
+/* Return record `index` (< n): its label, then the picture. `c` owns the bytes. */
 const uint8_t *cifar_record(const struct cifar *c, size_t index);
 
 #endif

@@ -10,12 +10,12 @@
  * multiple of CONV_LANES numbers. */
 enum { CONV_OUTS = 8, CONV_LANES = 16 };
 
-/* Arguments of conv_tile_sum, which computes CONV_OUTS channels of n consecutive pixels p. A tap is one weight of
- * the kernel.
+/* Arguments of conv_tile_sum, which computes CONV_OUTS channels of n consecutive pixels p. A tap is one weight of the
+ * kernel.
  *
  *     y[o * pitch + p] = sum over channel c and tap t of  weight[(c * taps + t) * CONV_OUTS + o] * x[c * plane + at[t] + p]
  *
- * n must be a multiple of CONV_LANES. All elements of x in the formula must be readable. */
+ * n must be a multiple of CONV_LANES. All elements of x in the formula must be readable. `at` is borrowed. */
 struct conv_sum {
     size_t channels, plane, taps;
     const size_t *at;

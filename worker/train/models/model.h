@@ -25,6 +25,8 @@ enum { MODEL_DIMS = 4, MODEL_NAME = 40 };
 enum model_input { MODEL_PICTURES, MODEL_TOKENS };
 enum model_mode { MODEL_TRAIN, MODEL_TEST };
 
+/* A parameter or a buffer. struct model_tensors owns the array at `value`, and the device owns its weights and
+ * masters. */
 struct model_tensor {
     char name[MODEL_NAME];
     size_t shape[MODEL_DIMS], dims, count;

@@ -34,7 +34,8 @@ extern const char *const model_names[]; /* for the option --model; ends with NUL
 
 /* Return a hash of `name`, the name of a model. Checkpoints identify the model by this number. */
 int64_t models_mark(const char *name);
-/* Return the name of the model whose models_mark() is `mark`. Return NULL if there is no such model. */
+/* Return the name of the model whose models_mark() is `mark`. Return NULL if there is no such model. The text is
+ * constant. */
 const char *models_marked(int64_t mark);
 
 #endif

@@ -273,7 +273,8 @@ struct flight_helper {
 /* Fill in the command line. Return false if this node has no workers. */
 bool flight_helper_words(const struct node *n, int64_t age_ms, struct flight_helper *words);
 
-/* After a failure or a stop, write the flight record of each rank that has not written its record itself. */
+/* Write the flight record of each rank that has not written its record itself. Call this function after a failure or a
+ * stop. */
 void node_keep_flights(struct node *n);
 
 /* --- stack_dump.c --- */

@@ -223,7 +223,7 @@ IN_CHILD static void join_group(struct child *c)
         close(fd);
 }
 
-/* Bind the worker to its CPUs. */
+/* Bind the worker to its CPUs. Return true without a change if the plan chose no CPUs. */
 IN_CHILD static bool bind_cpus(const struct rank_set *cpus)
 {
     return cpus == NULL || cpus->limit == 0 ||

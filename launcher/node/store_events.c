@@ -395,9 +395,9 @@ static void on_port_timer(uv_timer_t *timer)
     uv_timer_start(timer, on_port_timer, is_early ? PORT_CHECK_MS : PORT_RECHECK_MS, 0);
 }
 
-/* Before the attempt, check the port that this node holds for the store of rank 0, and begin to watch it. Return
- * DDP_ERR_IO if another user already listens at this port. Only node 0 watches a port, because rank 0 runs on node
- * 0. */
+/* Check the port that this node holds for the store of rank 0, and begin to watch it. Call this function before the
+ * attempt. Return DDP_ERR_IO if another user already listens at this port. Only node 0 watches a port, because rank 0
+ * runs on node 0. */
 static ddp_status watch_port(struct node *n, struct ddp_err *err)
 {
     struct socket_owner owner;

@@ -122,7 +122,7 @@ uint64_t sinks_queued(struct sinks *s);
 /* Return the number of bytes that all sinks have written so far. */
 uint64_t sinks_written(struct sinks *s);
 
-/* From now on, drop the bytes of a failed write instead of retrying, because the job ends. The threads still write the
+/* Drop the bytes of every later write that fails instead of retrying, because the job ends. The threads still write the
  * queued bytes. */
 void sinks_wait_no_more(struct sinks *s);
 

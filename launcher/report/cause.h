@@ -126,7 +126,7 @@ bool cause_headline(const struct report *r, struct buf *out);
 /* Append why the job ended, unless the headline already contains the reason. */
 bool cause_why(const struct report *r, struct buf *out);
 
-/* Append the remedy. */
+/* Append the remedy for the first failure, or nothing if no remedy is known. */
 bool cause_remedy(const struct report *r, struct buf *out);
 
 /* Append where the core file is, or the reason why it is missing. */

@@ -117,7 +117,7 @@ bool end_headline(const struct agent_worker *w, const struct worker_evidence *e,
 /* Append the cause, for example "limit 64 MiB of cgroup /x, peak 64 MiB". */
 bool end_cause(const struct agent_worker *w, const struct worker_evidence *e, struct buf *out);
 
-/* Append the remedy. */
+/* Append the remedy for the end of this worker, or nothing if no remedy is known. `e` may be NULL. */
 bool end_remedy(const struct agent_worker *w, const struct worker_evidence *e, struct buf *out);
 
 /* Append the path of the core file and the command that opens it, or how to get a core file next time. `program` is

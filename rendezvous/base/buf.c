@@ -11,7 +11,7 @@
 
 enum { BUF_MIN = 256 }; /* bytes of the first allocation */
 
-/* Reserve room. */
+/* Reserve room. The capacity at least doubles, so that n appended bytes cost only O(n) copied bytes. */
 void *buf_reserve(struct buf *b, size_t more)
 {
     /* above half of SIZE_MAX, the doubling below could overflow */

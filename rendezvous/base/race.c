@@ -29,7 +29,7 @@ void race_line_up(struct race *r, const char *const *addresses, int n)
         snprintf(r->runners[r->n].address, RACE_TEXT_MAX, "%s", addresses[r->n]);
 }
 
-/* Set the state of a runner. */
+/* Set the state of a runner, and the time at which this state began. */
 static void enter(struct race *r, int runner, enum race_state state, uint64_t now_ms)
 {
     r->runners[runner].state = state;

@@ -331,10 +331,10 @@ static int by_time(const void *a, const void *b)
     return order != 0 ? order : sign((double)x->order - (double)y->order);
 }
 
-/* Of several equal events, keep only the event that was read first. Equal events occur, for example, if the user names
- * a log twice. After the sort, equal events are adjacent, in the order of reading. Begin with the last event. A loop
- * from the front would keep the third of three equal events, because twins() never treats a dropped event and a kept
- * event as equal. */
+/* Keep only one of several equal events: the event that was read first. Equal events occur, for example, if the user
+ * names a log twice. After the sort, equal events are adjacent, in the order of reading. Begin with the last event. A
+ * loop from the front would keep the third of three equal events, because twins() never treats a dropped event and a
+ * kept event as equal. */
 static void drop_twins(struct timeline_events *e)
 {
     qsort(e->list, e->n, sizeof(*e->list), by_twins);

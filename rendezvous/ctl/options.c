@@ -174,7 +174,7 @@ static const struct option_table table = OPTION_TABLE(rows, OPTIONS_PLAIN);
 
 /* --- parsing -------------------------------------------------------------------------------------------- */
 
-/* Add a file name. */
+/* Add the name of an event log, and keep the last name as the argument of the command. */
 static ddp_status add_file(struct ctl_options *o, const char *name, struct ddp_err *err)
 {
     if (o->n_files == CTL_FILES_MAX)

@@ -231,9 +231,9 @@ static double part_in(const struct profile_rank *r, uint64_t hash)
     return 0;
 }
 
-/* Of the places at which this rank is more often than the other ranks, return the place with the largest difference.
- * The difference is this rank's share of samples at the place, minus the average share of the other ranks. Return "" if
- * there is no such place. A place explains nothing if all ranks are there equally often. */
+/* Compare the places at which this rank is more often than the other ranks, and return the place with the largest
+ * difference. The difference is this rank's share of samples at the place, minus the average share of the other ranks.
+ * Return "" if there is no such place. A place explains nothing if all ranks are there equally often. */
 static const char *place_instead(const struct profile *p, uint32_t rank)
 {
     const struct profile_rank *r = &p->ranks[rank];

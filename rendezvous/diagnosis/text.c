@@ -659,7 +659,7 @@ static bool append_no_findings(const struct snapshot *s, struct buf *out)
         duration(due, s->hang.due_ms), s->hang.in_vain > 0 ? " again" : "");
 }
 
-/* First append the findings with their advice, because the first line must name the culprit. Then append the headline
+/* Append the findings with their advice first, because the first line must name the culprit. Then append the headline
  * and the nodes. The last line ends without a newline. */
 static bool screen_append(const struct snapshot *s, const struct diagnosis *d, struct buf *out)
 {

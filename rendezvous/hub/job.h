@@ -198,7 +198,7 @@ void events_members(struct job *job, const struct rdzv_round *world);
 void events_record(void *job, const struct rdzv_record *record);
 void events_opened(void *job, const struct barrier *barrier);
 void events_ended(void *job, const struct barrier *barrier, enum barrier_outcome outcome, const char *why);
-/* Record a finding. */
+/* Send a finding to all nodes that have requested events. */
 void events_finding(struct job *job, const struct finding *finding);
 
 #endif

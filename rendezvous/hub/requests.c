@@ -312,7 +312,7 @@ static bool on_multi_set(struct hub *hub, struct session *s, const struct reques
     return check_status(hub, s, req, store_multi_set(s->job->store, req->blob[0]));
 }
 
-/* Reply with the value of `key`. */
+/* Reply with the value of `key`. A long value is not copied, because the reply holds a reference to its block. */
 static bool reply_value(struct hub *hub, struct session *s, struct slice key, struct slice value)
 {
     return hub_reply_blob(hub, value, store_holder(s->job->store, key, value));

@@ -384,9 +384,9 @@ static void note_resumed(struct job_hang *hang, uint64_t now_ms)
     hang->is_over = hang->is_reported && now_ms - hang->resumed_ms >= HANG_OVER_MS;
 }
 
-/* New keys of the store do not count as progress. A thread of a hung rank may set new keys, for example a heartbeat
- * with the time in the key. Such keys would hide the hang, because the store cannot detect which thread of a process
- * sets a key. A PyTorch barrier is a counter in a key, so it does not count as progress either. */
+/* Record progress. New keys of the store do not count as progress. A thread of a hung rank may set new keys, for
+ * example a heartbeat with the time in the key. Such keys would hide the hang, because the store cannot detect which
+ * thread of a process sets a key. A PyTorch barrier is a counter in a key, so it does not count as progress either. */
 void schedule_moved(struct job *job, uint64_t ago_ms)
 {
     if (!hang_watch_moved(&job->hang.watch, ago_ms, job->hub->now_ms))

@@ -289,7 +289,7 @@ void stacks_add_survivors(struct session *s, uint32_t round, const struct cJSON 
 /* Return the rows that stacks_add_survivors() has merged, as a list, or NULL if no rows were merged. The caller frees
  * the list (cJSON_Delete). The rows are borrowed from the job until its next change. */
 struct cJSON *stacks_of_survivors(const struct job *job);
-/* From now on expect the stacks of a node on its new connection `to`, because its old connection `from` has broken. */
+/* Expect the stacks of a node on its new connection `to`, because its old connection `from` has broken. */
 void stacks_moved(struct job *job, conn_id from, conn_id to);
 /* End an open request for stacks if its time limit (job_sample.until_ms) has passed. If the store does not wait for
  * nodes to stop, also free the stacks that stacks_add_survivors() has merged. */

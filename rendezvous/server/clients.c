@@ -782,8 +782,8 @@ struct hub_sink clients_sink(struct clients *clients)
 
 /* --- connections and their bytes ------------------------------------------------------------------------ */
 
-/* After the first complete request of a client, remove the client from the list `silent`. close_oldest_silent() then
- * does not close the client. */
+/* Remove a client from the list `silent` after its first complete request, so that close_oldest_silent() does not close
+ * the client. */
 static void check_silent(struct client *c)
 {
     if (c->admission.is_silent && hub_has_request(c->clients->hub, c->id))

@@ -74,7 +74,7 @@ static uint64_t next_deadline(const struct store_server *s)
 
 static void end_all(struct store_server *s);
 
-/* After a stop request, end all clients when all nodes have left, or when the wait has reached its limit. */
+/* End all clients after a stop request, once all nodes have left or the wait has reached its limit. */
 static void wait_for_nodes(struct store_server *s, uint64_t now_ms)
 {
     if (hub_nodes(s->hub) == 0 || now_ms >= s->wait_nodes_end_ms) {

@@ -487,9 +487,9 @@ static int read_guests(struct net_door *door, struct net_links *links)
     return accepted;
 }
 
-/* First read from the guests (connections without a complete hello). Otherwise accept_some could close the oldest guest
- * although its hello has arrived. Then accept connections, and read from the guests again. If the table was full but
- * now has room, repeat the accept and the read. */
+/* Read from the guests (connections without a complete hello) before the accept. Otherwise accept_some could close the
+ * oldest guest although its hello has arrived. Then accept connections, and read from the guests again. If the table
+ * was full but now has room, repeat the accept and the read. */
 int net_door_serve(struct net_door *door, struct net_links *links)
 {
     int accepted = read_guests(door, links);

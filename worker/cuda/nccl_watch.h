@@ -90,7 +90,7 @@ const struct nccl_flight *flight_oldest(const struct nccl_comm *n);
 
 /* --- nccl_watch.c: the watch -------------------------------------------------------------------------- */
 
-/* Start the watch thread. */
+/* Start the watch thread. Return DDP_ERR_LIMIT if the system allows no more threads. */
 ddp_status watch_start(struct nccl_comm *n, struct ddp_err *err);
 
 /* End the watch thread, and wait for its end. */

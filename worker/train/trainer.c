@@ -783,7 +783,7 @@ static ddp_status report_epoch(struct trainer *t, uint64_t samples, uint64_t us,
     return status == DDP_OK ? journal_epoch(&t->journal, &line, err) : status;
 }
 
-/* After rank 0 has written a checkpoint, let waiting nodes join. All ranks must agree, so rank 0 asks the store for the
+/* Let waiting nodes join after rank 0 has written a checkpoint. All ranks must agree, so rank 0 asks the store for the
  * number of waiting nodes and sends it to the other ranks. Training continues until the launcher restarts the job. */
 static ddp_status agree_to_grow(struct trainer *t, struct ddp_err *err)
 {

@@ -1,7 +1,6 @@
 /* main.c -- the steps of ddprun from the command line to the exit code; each function is one step, and calls the module
- * that does the work. Everything here happens before the first fork. This file reads the environment, the wall clock,
- * random numbers and facts about the machine once, and passes the values to the other modules, so that the plan is a
- * pure function of them. */
+ * that does the work. Everything here happens before the first fork. The environment, the wall clock, random numbers
+ * and facts about the machine are read here once, so that the plan is a pure function of these values. */
 #include "auth/secret.h"
 #include "contain/job_record.h"
 #include "base/syscalls.h"

@@ -1,12 +1,12 @@
-/* timeline.h -- draws the activity and the waits of each node and rank: events become rows, bars, marks and bands.
+/* timeline.h -- a pure module that draws the activity and the waits of each node and rank: events become rows, bars,
+ * marks and bands.
  *
  *              |  round 1  |        |  round 2        |      bands
  *     node 0   wwwrrrrrrrrrss.bbbbbb.rrrrrrrrrrrrrrrrr       rows of bars: waiting, running, stopping, backoff
  *     rank 0      rrrrrrrr|          rrrrrBBBBBrrrrrr        B: waiting for rank 1 in a barrier
  *     rank 1      rrrrrrr X          rrrrrrrrrrrrrrrr        X: a mark, here a failure
  *
- * The module is pure. The output is a trace in JSON, or a page that draws the trace. Times are ms from the first
- * event. */
+ * The output is a trace in JSON, or a page that draws the trace. Times are ms from the first event. */
 #ifndef RENDEZVOUS_TIMELINE_H
 #define RENDEZVOUS_TIMELINE_H
 

@@ -1,6 +1,6 @@
 /* nodes.c -- the nodes of a job: how they join, move between lists, get ranks, send heartbeats and leave, and the
- * messages about them. Memory is allocated only when a node joins, so that a lack of memory cannot prevent the
- * beginning or the end of a round, or the end of the job. */
+ * messages about them. Memory is allocated only when a node joins, so a lack of memory cannot prevent the beginning or
+ * end of a round, or the end of the job. */
 #include "job/nodes.h"
 
 #include <stdarg.h>

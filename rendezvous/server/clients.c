@@ -1,6 +1,6 @@
-/* clients.c -- see clients.h. A client that fails is only marked as DOOMED, and closed at the end of the turn, because
- * the hub may still use the client when conn_send reports the failure. A client that sends an invalid request first
- * gets its replies, because they may contain the reason. */
+/* clients.c -- see clients.h. A client that fails is only marked as DOOMED and closed at the end of the turn, because
+ * the hub may still use it when conn_send reports the failure. A client that sends an invalid request first gets its
+ * replies, because they may contain the reason. */
 
 /* The calls for a client without failures:
  *

@@ -1,7 +1,7 @@
 /* kernels.cu -- all kernels of kernels.h, in one module for the type of values that -DVALUE_F32, -DVALUE_BF16 or
- * -DVALUE_F16 selects. The kernels use only the common part of CUDA and C, so that tests/fake/ compiles the same files
- * for the CPU, where the threads of a block are fibers (tests/fake/shim.h). With this build, tests on machines without
- * a GPU compare every kernel with its layer in worker/train/layers/. */
+ * -DVALUE_F16 selects. The kernels use only the common part of CUDA and C, so that tests/fake/ also compiles these
+ * files for the CPU, with fibers as threads (tests/fake/shim.h). With this build, tests on machines without a GPU
+ * compare every kernel with its layer in worker/train/layers/. */
 #include "train/cuda/kernels.h"
 
 /* --- values of the module's type, packs of 16 bytes, and sums over a warp or a block in a fixed order --- */

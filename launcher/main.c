@@ -300,7 +300,7 @@ static int detach(const struct cli *cli, char *const *argv, const char *id)
 static int run_job(const struct cli *cli, char *const *argv, const struct scheduler *scheduler,
                    const char *host)
 {
-    struct machine_facts machine;
+    static struct machine_facts machine; /* static, because its paths are too large for the stack */
     struct ddp_err err;
     struct plan plan;
     if (cli->local_addr != NULL && own_address_check(cli->local_addr, &err) != DDP_OK)

@@ -8,21 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool progress_init(struct progress *p, int n, const regex_t *regex)
-{
-    *p = (struct progress){ .regex = regex, .ranks = calloc((size_t)n, sizeof(*p->ranks)), .n = n };
-    return p->ranks != NULL;
-}
-
-void progress_free(struct progress *p)
-{
-    free(p->ranks);
-    *p = (struct progress){ 0 };
-}
-
 void progress_reset(struct progress *p)
 {
-    memset(p->ranks, 0, (size_t)p->n * sizeof(*p->ranks));
+    free(p->ranks);
+    p->ranks = NULL;
     p->moved_ms = 0;
 }
 
@@ -150,9 +139,13 @@ static const char *find_end(const char *at, const char *end)
 
 void progress_add(struct progress *p, int local_rank, int which, struct slice bytes, uint64_t now_ms)
 {
-    struct progress_rank *r = local_rank >= 0 && local_rank < p->n ? &p->ranks[local_rank] : NULL;
-    if (r == NULL || bytes.len == 0)
+    if (local_rank < 0 || local_rank >= p->n || bytes.len == 0)
         return;
+    if (p->ranks == NULL)
+        p->ranks = calloc((size_t)p->n, sizeof(*p->ranks));
+    if (p->ranks == NULL)
+        return;
+    struct progress_rank *r = &p->ranks[local_rank];
     struct progress_stream *s = &r->streams[which != 0];
     const char *at = (const char *)bytes.data, *end = at + bytes.len;
     const size_t most = which != 0 ? PROGRESS_ERRORS_MAX : PROGRESS_READ_MAX;

@@ -46,23 +46,22 @@ struct progress_rank {
     bool has_news;                  /* `error` has changed; the caller sends `error` and clears this flag */
 };
 
+/* Set `regex` and `n`, zero the other fields, and free the struct with progress_reset(). */
 struct progress {
     /* The regular expression of --progress, borrowed. Only lines that match show progress. If NULL, repeated patterns
      * of lines show progress. */
     const regex_t *regex;
-    struct progress_rank *ranks; /* owned array, indexed by local rank */
+    /* Owned array, indexed by local rank. NULL before the first output of an attempt, because clearing the 4 KiB of each
+     * rank would delay the start of the workers. */
+    struct progress_rank *ranks;
     int n;                       /* number of ranks */
     uint64_t moved_ms;           /* time of the latest progress; 0 if no progress yet */
 };
 
-/* Initialize `p` for `n` ranks. Return false if memory is short. The caller calls progress_free in any case. */
-bool progress_init(struct progress *p, int n, const regex_t *regex);
-void progress_free(struct progress *p);
-
-/* Forget all output before a new attempt. */
+/* Forget all output before a new attempt, and free its memory. */
 void progress_reset(struct progress *p);
 
-/* Examine the output of a worker. `which` is 0 for stdout, 1 for stderr. */
+/* Examine the output of a worker. `which` is 0 for stdout, 1 for stderr. If memory is short, ignore the output. */
 void progress_add(struct progress *p, int local_rank, int which, struct slice bytes, uint64_t now_ms);
 
 #endif

@@ -157,6 +157,7 @@ cJSON *encode_owner(int64_t conn, int pid, const char *words)
 static void decode_nodes(const cJSON *list, struct heard_round *r)
 {
     const cJSON *item;
+    r->n_nodes = 0;
     cJSON_ArrayForEach(item, list)
     {
         struct message_node m;
@@ -183,7 +184,6 @@ bool decode_round(const cJSON *push, int nproc, struct heard_round *r)
 {
     struct message_round m;
     message_read_round(push, &m);
-    memset(r, 0, sizeof(*r));
     r->round = (int)m.round;
     r->attempt = (int)m.attempt;
     r->restarts = value_or(m.restarts, r->attempt);

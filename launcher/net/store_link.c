@@ -967,12 +967,12 @@ static void push_round(struct store_link *link, const cJSON *push)
     struct heard_round *round = malloc(sizeof(*round)); /* too large for the stack */
     if (round == NULL || !is_sane_round(link, push, round)) {
         link_lose(link, round == NULL ? "out of memory" : "the store sent an invalid round");
-    } else {
-        link->round = round->round;
-        link->begun_join = link->asked_join;
-        link->options.calls.round(link->options.user, round);
+        free(round);
+        return;
     }
-    free(round);
+    link->round = round->round;
+    link->begun_join = link->asked_join;
+    link->options.calls.round(link->options.user, round);
 }
 
 /* Report to the owner which nodes have joined, and which nodes are missing. Time limits that the push lacks become -1;

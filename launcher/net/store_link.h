@@ -34,9 +34,9 @@ struct store_link;
 
 enum { LINK_DROPPED_MAX = 128 };
 
-/* Callbacks for the store's messages. All arguments are borrowed until the callback returns. */
+/* Callbacks for the store's messages. All arguments but `round` are borrowed until the callback returns. */
 struct store_link_calls {
-    void (*round)(void *user, const struct heard_round *round);
+    void (*round)(void *user, struct heard_round *round); /* the callback must free `round` at some time */
     void (*waiting)(void *user, const struct heard_waiting *waiting);
     void (*stop)(void *user, const struct failure *cause);
     void (*verdict)(void *user, const struct heard_verdict *verdict);

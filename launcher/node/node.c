@@ -731,15 +731,16 @@ static bool open_progress(struct node *n)
     const char *text = n->plan->cli->progress;
     const bool has_regex =
         text != NULL && regcomp(&n->out.progress_regex, text, REG_EXTENDED | REG_NOSUB) == 0;
-    return progress_init(&n->out.progress, n->plan->nproc, has_regex ? &n->out.progress_regex : NULL) &&
-           has_regex == (text != NULL);
+    n->out.progress.n = n->plan->nproc;
+    n->out.progress.regex = has_regex ? &n->out.progress_regex : NULL;
+    return has_regex == (text != NULL);
 }
 
 static void close_progress(struct node *n)
 {
     if (n->out.progress.regex != NULL)
         regfree(&n->out.progress_regex);
-    progress_free(&n->out.progress);
+    progress_reset(&n->out.progress);
 }
 
 /* Look for signs of progress in output that was just read. */
@@ -865,14 +866,17 @@ int node_run(void *arg, int lifeline)
 {
     const struct node_job *job = arg;
     struct ddp_err err;
-    struct node n = {
-        .plan = job->plan,
-        .started_ms = clock_ms(),
-        .on_timer = node_on_timer,
-        .meet = { .held_port = -1, .store_deadline_ms = UINT64_MAX },
-        .run = { .contain = job->contain, .exits.epoll = -1, .alone = true, .step = -1, .best_step = -1 },
-        .out.unread_deadline_ms = UINT64_MAX
-    };
+    static struct node n; /* static, because most of its 48 KiB are often not used, and are then never touched */
+    n.plan = job->plan;
+    n.started_ms = clock_ms();
+    n.on_timer = node_on_timer;
+    n.meet.held_port = -1;
+    n.meet.store_deadline_ms = UINT64_MAX;
+    n.run.contain = job->contain;
+    n.run.exits.epoll = -1;
+    n.run.alone = true;
+    n.run.step = n.run.best_step = -1;
+    n.out.unread_deadline_ms = UINT64_MAX;
     list_init(&n.run.dumps);
     if (uv_loop_init(&n.loop) != 0 || !init_handles(&n, lifeline)) {
         char remedy[FILES_REMEDY_MAX];

@@ -299,10 +299,12 @@ static bool fill_slots(const struct proc_slots *slots, const int fds[3])
 }
 
 /* Create the child while all signals are blocked. The child shares the memory of this process, so a signal handler in
- * the child would change this memory. */
+ * the child would change this memory. One thread creates all children, and each child has left the stack when clone
+ * returns, so one static stack is enough. An array on this thread's stack would cost a page fault for each of its
+ * pages, because the compiler checks large frames page by page. */
 static pid_t clone_child(struct child *c)
 {
-    _Alignas(16) char stack[CHILD_STACK];
+    static _Alignas(16) char stack[CHILD_STACK];
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

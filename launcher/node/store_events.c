@@ -77,7 +77,7 @@ static void add_progress(struct node *n, struct message_heartbeat *beat)
     if (p->moved_ms != n->out.moved_ms && p->moved_ms != 0)
         beat->moved_ms = (int64_t)(now_ms - p->moved_ms);
     n->out.moved_ms = p->moved_ms;
-    for (int i = 0; i < p->n; i++) {
+    for (int i = 0; p->ranks != NULL && i < p->n; i++) {
         if (!p->ranks[i].has_news)
             continue;
         if (beat->errors == NULL)
@@ -549,10 +549,10 @@ void node_begin_prepared(struct node *n)
         begin_round(n);
 }
 
-/* Handle a round: the ranks and nodes of the next attempt. Copy the round to the heap, because it is too large for
- * struct node, which is on the stack. Later rounds use the same memory. Prepare the attempt now. But in a single-node
- * job, make_ready() prepares the first attempt, perhaps after this call. */
-static void on_round(void *user, const struct heard_round *received)
+/* Handle a round: the ranks and nodes of the next attempt. The node keeps the received round in place of the
+ * earlier one. Prepare the attempt now. But in a single-node job, make_ready() prepares the first attempt, perhaps after
+ * this call. */
+static void on_round(void *user, struct heard_round *received)
 {
     struct node *n = user;
     struct ddp_err err;
@@ -561,11 +561,8 @@ static void on_round(void *user, const struct heard_round *received)
     node_expect_nothing(n);
     if (is_first)
         n->plan->first_nnodes = received->nnodes;
-    if (is_first)
-        n->meet.round = malloc(sizeof(*n->meet.round));
-    if (n->meet.round == NULL)
-        abort(); /* out of memory: the guardian cleans up */
-    *n->meet.round = *received;
+    free(n->meet.round);
+    n->meet.round = received;
     if (is_first)
         warn_of_rank0_store(n, received);
     if (is_first && n->plan->settled) {

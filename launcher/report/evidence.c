@@ -589,14 +589,23 @@ static void check_signal(struct evidence *e, pid_t pid, int status, struct worke
 
 /* --- interface ------------------------------------------------------------------------------------------ */
 
-/* Create a collector. The mount points of the control groups do not change during a job. */
+/* Create a collector. The mount points of the control groups do not change during a job. The arrays of 70 KiB are not
+ * cleared, because clearing takes time in each start, and their valid items are known from `mounted`, `n_watches` and
+ * `n_examined`. */
 struct evidence *evidence_new(const char *mounts, const char *groups, uint64_t open_files)
 {
-    struct evidence *e = calloc(1, sizeof(*e));
+    struct evidence *e = malloc(sizeof(*e));
     if (e == NULL)
         return NULL;
     e->groups = groups;
     e->open_files = open_files;
+    e->lines = (struct buf){ 0 };
+    e->system_kills = 0;
+    e->began = 0;
+    e->n_watches = e->n_examined = 0;
+    e->port_rank = e->port = e->timer_rank = 0;
+    e->port_uid = 0;
+    e->timer_scope[0] = '\0';
     find_mounts(e, mounts);
     open_log(e);
     return e;

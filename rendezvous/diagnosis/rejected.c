@@ -201,6 +201,10 @@ static struct refusal *row_of_node(struct refusals *r, const struct rdzv_join *j
 void refusals_note(struct refusals *r, const struct rdzv_join *join, const struct rdzv_refusal *why,
                    uint64_t now_ms)
 {
+    if (r->row == NULL)
+        r->row = calloc(REFUSALS_MAX, sizeof(*r->row));
+    if (r->row == NULL)
+        return;
     struct refusal *row = row_of_node(r, join, why->code);
     if (row->times++ == 0)
         row->first_ms = now_ms;
@@ -221,6 +225,12 @@ void refusals_forget(struct refusals *r, const char *job)
         if (strcmp(r->row[i].job, job) != 0)
             r->row[n++] = r->row[i];
     r->count = n;
+}
+
+void refusals_free(struct refusals *r)
+{
+    free(r->row);
+    *r = (struct refusals){ 0 };
 }
 
 /* --- notices ---------------------------------------------------------------------------------------------- */

@@ -104,18 +104,19 @@ struct refusal {
     uint64_t first_ms, last_ms;
 };
 
-/* A list of `count` rows. If the list is full, a new row replaces the oldest row. Zero the struct before its first
- * use. */
+/* A list of `count` rows. If the list is full, a new row replaces the oldest row. Zero the struct before its first use,
+ * and free it with refusals_free(). */
 struct refusals {
-    struct refusal row[REFUSALS_MAX];
+    struct refusal *row; /* owned; REFUSALS_MAX rows; NULL before the first rejection, because most jobs have none */
     uint32_t count;
 };
 
-/* Count a rejection of the node that sent `join`. */
+/* Count a rejection of the node that sent `join`. If memory is short, do nothing. */
 void refusals_note(struct refusals *r, const struct rdzv_join *join, const struct rdzv_refusal *why,
                    uint64_t now_ms);
 /* Remove the rejections of a finished run of `job`. */
 void refusals_forget(struct refusals *r, const char *job);
+void refusals_free(struct refusals *r);
 
 /* --- notices ---------------------------------------------------------------------------------------------- */
 

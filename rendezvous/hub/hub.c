@@ -360,5 +360,6 @@ void hub_free(struct hub *hub)
     table_free(&hub->jobs);
     table_free(&hub->sources);
     buf_free(&hub->out);
+    refusals_free(&hub->refusals);
     free(hub);
 }

@@ -435,7 +435,7 @@ bool inspect_barriers(struct hub *hub, struct session *s, const union message *m
 
 /* A rejected client can be any program, and its bytes may be printed on a terminal. So the rows contain bytes as
  * hex, and unprintable bytes of texts as \xNN. Both lists have a fixed length, so they always fit into an answer. */
-_Static_assert(CONTROL_BYTES * sizeof(struct rejects) + CONTROL_BYTES * sizeof(struct refusals) < LIST_ROOM,
+_Static_assert(CONTROL_BYTES * (sizeof(struct rejects) + REFUSALS_MAX * sizeof(struct refusal)) < LIST_ROOM,
                "an answer must have room for all rejected clients and nodes");
 
 /* Return the row of a rejected client. In the row, first_ms and last_ms are the times since the first and the last

@@ -261,7 +261,7 @@ struct rdzv *rdzv_new(const struct rdzv_env *env, struct quota *quota, const cha
     list_init(&r->waiting);
     text_copy(r->job, sizeof(r->job), job);
     text_copy(r->instance, sizeof(r->instance), instance);
-    r->gone = calloc(RDZV_GONE_MAX, sizeof(*r->gone));
+    r->gone = malloc(RDZV_GONE_MAX * sizeof(*r->gone)); /* a ring; only written items are read */
     if (!table_init(&r->by_id) || r->gone == NULL) {
         rdzv_free(r);
         return NULL;

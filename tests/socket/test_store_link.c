@@ -46,11 +46,12 @@ static struct plan plan = { .cli = &cli,
                                          .node_timeout_ms = 3000,
                                          .program = "train" } };
 
-static void on_round(void *user, const struct heard_round *round)
+static void on_round(void *user, struct heard_round *round)
 {
     (void)user;
     ready++;
     heard = *round;
+    free(round);
 }
 
 static void on_waiting(void *user, const struct heard_waiting *waiting)

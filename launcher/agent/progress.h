@@ -54,8 +54,8 @@ struct progress {
     /* Owned array, indexed by local rank. NULL before the first output of an attempt, because clearing the 4 KiB of each
      * rank would delay the start of the workers. */
     struct progress_rank *ranks;
-    int n;                       /* number of ranks */
-    uint64_t moved_ms;           /* time of the latest progress; 0 if no progress yet */
+    int n;             /* number of ranks */
+    uint64_t moved_ms; /* time of the latest progress; 0 if no progress yet */
 };
 
 /* Forget all output before a new attempt, and free its memory. */

@@ -866,7 +866,7 @@ int node_run(void *arg, int lifeline)
 {
     const struct node_job *job = arg;
     struct ddp_err err;
-    static struct node n; /* static, because most of its 48 KiB are often not used, and are then never touched */
+    static struct node n; /* static, because most of its 48 KiB are often not touched */
     n.plan = job->plan;
     n.started_ms = clock_ms();
     n.on_timer = node_on_timer;

@@ -702,22 +702,16 @@ bool cause_hint(const struct report *r, struct buf *out)
 
 /* --- errors at the start of Python ---------------------------------------------------------------------- */
 
-static bool begins_with(struct slice line, const char *front)
-{
-    const size_t len = strlen(front);
-    return line.len >= len && memcmp(line.data, front, len) == 0;
-}
-
 /* Return true if `line` is an import or syntax error at the end of a traceback. `before` is the preceding line,
  * which is indented in a traceback. */
 static bool is_import_exception(struct slice line, struct slice before)
 {
     static const char *const names[] = { "ImportError:", "ModuleNotFoundError:", "SyntaxError:",
                                          "IndentationError:", "TabError:" };
-    if (!begins_with(before, " "))
+    if (!slice_begins_with(before, " "))
         return false;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (begins_with(line, names[i]))
+        if (slice_begins_with(line, names[i]))
             return true;
     return false;
 }
@@ -740,7 +734,7 @@ uint64_t hint_import_error(struct slice text)
         const char *newline = memchr(at, '\n', (size_t)(end - at));
         const struct slice line = slice_of(at, (size_t)((newline != NULL ? newline : end) - at));
         const bool is_last = newline == NULL || newline + 1 == end;
-        if (begins_with(line, "Traceback (most recent call last)"))
+        if (slice_begins_with(line, "Traceback (most recent call last)"))
             found = 0;
         if (is_import_exception(line, before) ||
             (is_last && contains(line, ": No module named ") && found == 0))

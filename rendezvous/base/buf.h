@@ -33,6 +33,12 @@ static inline bool slice_equal(struct slice a, struct slice b)
     return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
 }
 
+static inline bool slice_begins_with(struct slice text, const char *prefix)
+{
+    const size_t len = strlen(prefix);
+    return text.len >= len && memcmp(text.data, prefix, len) == 0;
+}
+
 /* Value of the argument `hash` when hash_bytes is called for the first piece. */
 #define HASH_START UINT64_C(0xcbf29ce484222325)
 

@@ -107,7 +107,8 @@ struct refusal {
 /* A list of `count` rows. If the list is full, a new row replaces the oldest row. Zero the struct before its first use,
  * and free it with refusals_free(). */
 struct refusals {
-    struct refusal *row; /* owned; REFUSALS_MAX rows; NULL before the first rejection, because most jobs have none */
+    /* Owned; REFUSALS_MAX rows. NULL before the first rejection, because most jobs have none. */
+    struct refusal *row;
     uint32_t count;
 };
 

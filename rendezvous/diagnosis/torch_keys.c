@@ -62,12 +62,6 @@ static struct slice behind(struct slice text, size_t n)
     return slice_of((const char *)text.data + n, text.len - n);
 }
 
-static bool text_begins_with(struct slice text, const char *with)
-{
-    const size_t n = strlen(with);
-    return text.len >= n && memcmp(text.data, with, n) == 0;
-}
-
 static bool fits_tail(const char *tail, struct slice text, struct torch_key *out);
 
 /* Match '#' or '@' with a number. Match all digits at once, because the tail "@/#" must find rank 12 in "0/12", not
@@ -184,7 +178,7 @@ static bool is_device(struct slice name)
 /* Skip "0//1//cpu//" (torch 2.x): nested groups, then the device. The key belongs to the innermost group. */
 static struct slice skip_steps(struct slice path, struct torch_key *out)
 {
-    for (struct slice name = step(path); name.len > 0 && text_begins_with(behind(path, name.len), "//");
+    for (struct slice name = step(path); name.len > 0 && slice_begins_with(behind(path, name.len), "//");
          name = step(path)) {
         if (!is_device(name))
             name_group(out, name);
@@ -199,7 +193,7 @@ static struct slice skip_group(struct slice path, struct torch_key *out)
 {
     static const char wrapper[] = "pg_wrapper:";
     const struct slice name = step(path);
-    const bool is_wrapper = text_begins_with(name, wrapper);
+    const bool is_wrapper = slice_begins_with(name, wrapper);
     const bool is_number = out->group[0] == '\0' && name.len > 0 && digits(name) == name.len;
     if (name.len == path.len || (!is_wrapper && !is_number))
         return path;
@@ -226,11 +220,11 @@ static void name_barrier(struct torch_key *out)
 static struct slice skip_attempt(struct slice path)
 {
     static const char prefix[] = "/worker/attempt_";
-    if (!text_begins_with(path, prefix))
+    if (!slice_begins_with(path, prefix))
         return path;
     const struct slice rest = behind(path, sizeof(prefix) - 1);
     const size_t n = digits(rest);
-    return n > 0 && text_begins_with(behind(rest, n), "/") ? behind(rest, n + 1) : path;
+    return n > 0 && slice_begins_with(behind(rest, n), "/") ? behind(rest, n + 1) : path;
 }
 
 /* Parse the part of a process group's key after "default_pg/". */
@@ -247,7 +241,7 @@ static bool read_group(struct slice path, struct torch_key *out)
 static bool read_rpc(struct slice path, struct torch_key *out)
 {
     const size_t n = digits(path);
-    out->is_rpc = n > 0 && text_begins_with(behind(path, n), "/");
+    out->is_rpc = n > 0 && slice_begins_with(behind(path, n), "/");
     return out->is_rpc && find_row(behind(path, n + 1), TORCH_IN_RPC, out);
 }
 
@@ -262,13 +256,13 @@ bool torch_key_read(struct slice key, struct torch_key *out)
     *out = (struct torch_key){ .rank = -1, .number = -1 };
     if (key.len > KEY_MAX || key.len == 0)
         return false;
-    const struct slice path = skip_attempt(text_begins_with(key, "/") ? behind(key, 1) : key);
-    if (text_begins_with(path, group))
+    const struct slice path = skip_attempt(slice_begins_with(key, "/") ? behind(key, 1) : key);
+    if (slice_begins_with(path, group))
         return read_group(behind(path, sizeof(group) - 1), out);
-    if (text_begins_with(path, rpc))
+    if (slice_begins_with(path, rpc))
         return read_rpc(behind(path, sizeof(rpc) - 1), out);
     if (find_row(path, TORCH_ELSEWHERE, out) &&
-        text_begins_with(key, "/") != (out->kind == TORCH_KEY_CLIENTS))
+        slice_begins_with(key, "/") != (out->kind == TORCH_KEY_CLIENTS))
         return true;
     out->kind = TORCH_KEY_NONE;
     return false;
@@ -355,13 +349,13 @@ bool torch_key_counts(struct slice key)
     size_t at = key.len;
     while (at > 0 && p[at - 1] != '/')
         at--;
-    return text_begins_with(behind(key, at), torch_key_prefixes[0]);
+    return slice_begins_with(behind(key, at), torch_key_prefixes[0]);
 }
 
 bool torch_key_may_set_up(struct slice key)
 {
     for (const char *const *prefix = torch_key_prefixes + 1; *prefix != NULL; prefix++)
-        if (text_begins_with(key, *prefix))
+        if (slice_begins_with(key, *prefix))
             return true;
     return false;
 }

@@ -288,14 +288,6 @@ static bool add_key(struct listing *list, struct slice key, struct slice value)
     return add_row(list, row);
 }
 
-/* Return true if a key begins with `prefix`. String functions cannot do this, because a key may contain a zero
- * byte. */
-static bool key_begins_with(struct slice key, const char *prefix)
-{
-    size_t n = strlen(prefix);
-    return key.len >= n && slice_equal(slice_of(key.data, n), slice_of(prefix, n));
-}
-
 /* List the keys that begin with a prefix, in the arbitrary order of the table. "cut" means that some of these keys are
  * left out. */
 bool inspect_keys(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
@@ -308,7 +300,7 @@ bool inspect_keys(struct hub *hub, struct session *s, const union message *m, cJ
     const struct entry *at = NULL;
     struct slice key, value;
     while (store_next(job->store, &at, &key, &value)) {
-        if (!key_begins_with(key, m->keys.prefix))
+        if (!slice_begins_with(key, m->keys.prefix))
             continue;
         if (limit-- == 0) {
             cJSON_AddTrueToObject(answer, "cut");
@@ -435,7 +427,7 @@ bool inspect_barriers(struct hub *hub, struct session *s, const union message *m
 
 /* A rejected client can be any program, and its bytes may be printed on a terminal. So the rows contain bytes as
  * hex, and unprintable bytes of texts as \xNN. Both lists have a fixed length, so they always fit into an answer. */
-_Static_assert(CONTROL_BYTES * (sizeof(struct rejects) + REFUSALS_MAX * sizeof(struct refusal)) < LIST_ROOM,
+_Static_assert(CONTROL_BYTES *(sizeof(struct rejects) + REFUSALS_MAX * sizeof(struct refusal)) < LIST_ROOM,
                "an answer must have room for all rejected clients and nodes");
 
 /* Return the row of a rejected client. In the row, first_ms and last_ms are the times since the first and the last

@@ -8,6 +8,7 @@
 #include "store/wire.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Numbers are parsed without strtoll, because a value has no NUL at its end. Also, the blanks that strtoll skips depend
  * on the locale. */
@@ -164,6 +165,7 @@ struct store {
     store_wake wake;
     void *user;
     struct store_observer observer; /* if `prefixes` is NULL, there is no observer */
+    bool may_be_prefix[256];        /* indexed by beginning(); set for each prefix of the observer */
 };
 
 struct store *store_new(struct quota *quota, store_wake wake, void *user)
@@ -180,9 +182,30 @@ struct store *store_new(struct quota *quota, store_wake wake, void *user)
     return s;
 }
 
+/* Return an index for the first two bytes of a text. Different bytes may have the same index. */
+static uint8_t beginning(const char *text)
+{
+    return (uint8_t)((uint8_t)text[0] * 31 + (uint8_t)text[1]);
+}
+
 void store_observe(struct store *s, const struct store_observer *observer)
 {
     s->observer = *observer;
+    memset(s->may_be_prefix, 0, sizeof(s->may_be_prefix));
+    for (const char *const *prefix = observer->prefixes; prefix != NULL && *prefix != NULL; prefix++)
+        s->may_be_prefix[beginning(*prefix)] = true;
+}
+
+/* Return true if `text` begins with one of the observer's prefixes. The table rejects most texts without a loop,
+ * because a busy store calls this function twice for each SET. */
+static bool has_prefix(const struct store *s, struct slice text)
+{
+    if (text.len < 2 || !s->may_be_prefix[beginning(text.data)])
+        return false;
+    for (const char *const *prefix = s->observer.prefixes; *prefix != NULL; prefix++)
+        if (slice_begins_with(text, *prefix))
+            return true;
+    return false;
 }
 
 /* Return true if the observer wants the key: the key, or its part after the last '/', begins with one of the
@@ -193,13 +216,7 @@ static bool is_observed(const struct store *s, struct slice key)
     size_t last = key.len;
     while (last > 0 && text[last - 1] != '/')
         last--;
-    for (const char *const *prefix = s->observer.prefixes; *prefix != NULL; prefix++) {
-        const size_t len = strlen(*prefix);
-        if ((key.len >= len && memcmp(text, *prefix, len) == 0) ||
-            (key.len - last >= len && memcmp(text + last, *prefix, len) == 0))
-            return true;
-    }
-    return false;
+    return has_prefix(s, key) || (last > 0 && has_prefix(s, slice_of(text + last, key.len - last)));
 }
 
 /* Remove links from the list of `entry`, the oldest link first. If `is_offer` is false, remove all links. If `is_offer`

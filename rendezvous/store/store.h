@@ -41,8 +41,8 @@ struct store_waiter {
  * struct; `user` and the prefixes must outlive the store. Arguments of a call are valid only during the call. */
 struct store_observer {
     void *user;
-    /* A key is observed if the key, or its part after the last '/', begins with one of these prefixes. The array ends
-     * with NULL. */
+    /* A key is observed if the key, or its part after the last '/', begins with one of these prefixes of at least two
+     * bytes. The array ends with NULL. */
     const char *const *prefixes;
     /* Called after an observed key was set, but not after a COMPARE_SET that has replaced a value. `anew` is true if
      * the key already had a non-empty value. */

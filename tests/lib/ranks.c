@@ -124,7 +124,7 @@ void ranks_expect_error(const struct ranks *ranks, int rank, ddp_status status, 
     cr_assert_eq(r->status, status, "rank %d: %s expected, got %s: %s", rank, ddp_status_name(status),
                  ddp_status_name(r->status), r->words);
     for (size_t i = 0; parts[i] != NULL; i++)
-        cr_assert(strstr(r->words, parts[i]) != NULL, "rank %d: \"%s\" is not in \"%s\"", rank, parts[i],
+        cr_assert(has_parts(r->words, parts[i]), "rank %d: \"%s\" is not in \"%s\"", rank, parts[i],
                   r->words);
 }
 

@@ -556,6 +556,21 @@ void bin_seek_no_leaks(void)
     setenv("LSAN_OPTIONS", "detect_leaks=0", 1);
 }
 
+/* --- texts ------------------------------------------------------------------------------------------------ */
+
+bool has_parts(const char *text, const char *parts)
+{
+    for (; *parts != '\0'; text++) {
+        const size_t len = strcspn(parts, "|");
+        char part[256];
+        snprintf(part, sizeof(part), "%.*s", (int)len, parts);
+        if ((text = strstr(text, part)) == NULL)
+            return false;
+        parts += len + (parts[len] == '|');
+    }
+    return true;
+}
+
 /* --- daemon ----------------------------------------------------------------------------------------------- */
 
 /* The test's own limit applies. */

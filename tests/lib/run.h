@@ -134,6 +134,9 @@ bool bin_is_open_to_nobody(void);
  * traced during the check. */
 void bin_seek_no_leaks(void);
 
+/* Return true if `text` contains each of `parts`, which are separated by '|', in this order. */
+bool has_parts(const char *text, const char *parts);
+
 /* --- daemon ----------------------------------------------------------------------------------------------- */
 
 /* A ddp-rendezvous process for a test. */

@@ -720,21 +720,13 @@ static void expect_in_order(const struct scene *s, int i, const char *texts, con
     }
 }
 
-static bool says_all(const char *texts, const char *said)
-{
-    for (char text[256]; next_text(&texts, text); said++)
-        if ((said = strstr(said, text)) == NULL)
-            return false;
-    return true;
-}
-
 void scene_expect_why(struct play *play, int i, const char *store, const char *texts)
 {
     const char *argv[] = { bin("ddpctl"), "--addr", store, "why", NULL };
     const uint64_t until_ms = clock_ms() + CONNECTIONS;
     for (;;) {
         struct run_result r = host_run(&play->net->host[i], argv);
-        const bool ok = says_all(texts, r.out), over = clock_ms() > until_ms;
+        const bool ok = has_parts(r.out, texts), over = clock_ms() > until_ms;
         cr_expect(ok || !over, "%s: ddpctl why on node %d does not say '%s':\n%s%s", play->scene->name, i,
                   texts, r.out, r.err);
         if (ok || over)

@@ -69,7 +69,7 @@ void train_fails(int workers, const char *line, int exit_code, const char *says)
 {
     struct run_result r = run_line(workers, line);
     cr_expect_eq(r.exit_code, exit_code, "train %s: exit %d, signal %d", line, r.exit_code, r.signal);
-    cr_expect(strstr(r.err, says), "'%s' lacks '%s'", r.err, says);
+    cr_expect(has_parts(r.err, says), "'%s' lacks '%s'", r.err, says);
 }
 
 void make_data(const char *name, const char *samples, const char *extra)

@@ -30,7 +30,7 @@ struct run_result run_line(int workers, const char *line);
 /* Run `train` as run_line does, and expect success. */
 void train(int workers, const char *line);
 
-/* Run `train` as run_line does, and expect exit code `exit_code` and the text `says`. */
+/* Run `train` as run_line does, and expect exit code `exit_code` and the parts `says` (has_parts). */
 void train_fails(int workers, const char *line, int exit_code, const char *says);
 
 /* Make data files in test_dir/NAME, with `samples` samples for training and 1000 samples for testing. `extra` has

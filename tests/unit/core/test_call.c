@@ -68,7 +68,7 @@ Test(call, nothing_needs_no_buffer)
 Test(call, sizes_that_cannot_be_are_refused_before_anything_is_added)
 {
     struct call call = f32_call(CALL_ALL_REDUCE, block, block, UINT64_MAX);
-    expect_refused(&call, 0, "18446744073709551615 elements of f32 do not");
+    expect_refused(&call, 0, "18446744073709551615 elements of f32");
     call.n = SIZE_MAX / 8;
     expect_refused(&call, 0, "address space");
 }

@@ -145,7 +145,7 @@ Test(net_wire, any_difference_names_both_calls_the_lower_rank_first)
         net_encode_head(theirs, &others[i], 3, 2);
         cr_assert_eq(net_compare_heads(mine, theirs, &err), DDP_ERR_MISMATCH);
         cr_assert(strstr(err.msg, ", rank 4 called all_reduce #3 (f32 x 5, sum)") != NULL, "%s", err.msg);
-        cr_assert(strstr(err.msg, "disagree: rank 2 called ") != NULL, "%s", err.msg);
+        cr_assert(strstr(err.msg, "rank 2 called ") != NULL, "%s", err.msg);
     }
     net_encode_head(theirs, &call, 4, 2);
     cr_assert_eq(net_compare_heads(mine, theirs, &err), DDP_ERR_MISMATCH);

@@ -1,5 +1,6 @@
 /* Compare the sampler with the numbers of torch. */
 #include "ddp/sampler.h"
+#include "run.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -179,9 +180,9 @@ Test(sampler, arguments_that_make_no_sense_are_refused_with_their_values)
     } cases[] = {
         { 0, 1, 0, 0, "0 samples" },
         { 1ull << 31, 1, 0, 0, "2147483648 samples" },
-        { 5, 0, 0, 0, "rank 0, world size 0: " },
-        { 5, 2, 2, 0, "rank 2, world size 2: " },
-        { 5, 2, -1, 0, "rank -1, world size 2: " },
+        { 5, 0, 0, 0, "rank 0|size 0: " },
+        { 5, 2, 2, 0, "rank 2|size 2: " },
+        { 5, 2, -1, 0, "rank -1|size 2: " },
         { 5, 2, 0, 64, "0x40" },
         { 5, 2, 0, DDP_SAMPLER_DROP_LAST | DDP_SAMPLER_NO_PAD, "be combined" },
     };
@@ -192,7 +193,7 @@ Test(sampler, arguments_that_make_no_sense_are_refused_with_their_values)
             ddp_sampler_create(cases[i].n, cases[i].world, cases[i].rank, 0, cases[i].flags, &s, &err),
             DDP_ERR_ARG);
         cr_expect_null(s);
-        cr_expect(strstr(err.msg, cases[i].says), "%s", err.msg);
+        cr_expect(has_parts(err.msg, cases[i].says), "%s", err.msg);
     }
 }
 

@@ -323,7 +323,7 @@ Test(held, two_claims_close_it_and_name_both)
     sim_at(&sim, CLAIM_MS - 1);
     sim_expect(&sim, PLAIN, "");
     vouch(B, CLAIM, REFUSED);
-    sim_expect(&sim, PLAIN, "closed: job 'a' and job 'b' (agent on n0) both");
+    sim_expect(&sim, PLAIN, "closed: job 'a'*job 'b' (*n0) both");
     sim_at(&sim, 4000);
     expect_keys("a", "\"keys\":0");
     expect_keys("b", "\"keys\":0");
@@ -339,7 +339,7 @@ Test(held, a_late_second_claim_closes_it_too)
     sim_at(&sim, CLAIM_MS);
     sim_expect(&sim, PLAIN, N(01));
     vouch(B, CLAIM, REFUSED);
-    sim_expect(&sim, PLAIN, "closed: job 'a' and job 'b' (agent on n0) both");
+    sim_expect(&sim, PLAIN, "closed: job 'a'*job 'b' (*n0) both");
 }
 
 /* The agent of job a has named the process when no other job had an agent at the address. The processes of job b start

@@ -1,5 +1,6 @@
 /* The addresses determine which node hosts the store. The names of the machines have no effect. */
 #include "net/hosting.h"
+#include "run.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
@@ -63,7 +64,7 @@ Test(hosting, a_name_that_is_loopback_on_its_own_machine_is_refused)
 {
     cr_assert_eq(decide(MEETING(.host = "n0"), "127.0.1.1", NULL), HOSTING_ERROR);
     cr_assert_str_eq(out.code, "MASTER_NAME_IS_LOOPBACK");
-    cr_assert(strstr(out.words, "on n0 the name 'n0' resolves to 127.0.1.1") != NULL, "%s", out.words);
+    cr_assert(has_parts(out.words, "on n0 |'n0' resolves to 127.0.1.1"), "%s", out.words);
     cr_assert_eq(decide(MEETING(.host = "n0", .elastic = true, .node_rank = -1), "127.0.1.1", NULL),
                  HOSTING_ERROR, "or each node would have its own store");
 }
@@ -105,7 +106,7 @@ static void expect_loopback_warning(const char *subject)
     cr_assert_not_null(out.code);
     cr_assert_str_eq(out.code, "LOOPBACK_ADDRESS");
     cr_assert(strncmp(out.words, subject, strlen(subject)) == 0, "%s", out.words);
-    cr_assert_not_null(strstr(out.words, "on n0 can join"), "%s", out.words);
+    cr_assert_not_null(strstr(out.words, "on n0 can"), "%s", out.words);
     cr_assert_not_null(strstr(out.words, ": 10.1.0.5 (eth0), 172.17.0.1 (docker0)\n  finding"),
                        "addresses of other hosts' use, bridges last: %s", out.words);
     cr_assert(strncmp(out.local_only, out.words, strlen(out.local_only)) == 0 && out.local_only[0] != '\0');

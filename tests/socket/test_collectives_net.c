@@ -252,7 +252,7 @@ Test(collectives_net, a_death_on_another_host_is_told_to_all, .timeout = 120)
 {
     char who[64];
     struct ranks run = run_on("aabb", die);
-    snprintf(who, sizeof(who), "rank 2 (pid %d on b", run.rank[2].pid);
+    snprintf(who, sizeof(who), "(pid %d on b", run.rank[2].pid);
     expect_told(&run, 2, DDP_ERR_PEER_LOST, (const char *const[]){ who, "has ended", NULL });
     expect_same_words(&run, 2);
     ranks_free(&run);
@@ -310,7 +310,7 @@ Test(collectives_net, a_stopped_rank_alone_on_its_host_is_named, .timeout = 120)
 {
     struct ranks run = run_on("aab", stop_for_a_while);
     expect_told(&run, -1, DDP_ERR_TIMEOUT,
-                (const char *const[]){ "waited 2 s in all_reduce #3 (f32 x 100000, sum)", "rank 2 (pid ",
+                (const char *const[]){ "waited 2 s", "all_reduce #3 (f32 x 100000, sum)", "rank 2 (pid ",
                                        "this call", NULL });
     ranks_free(&run);
 }
@@ -375,7 +375,7 @@ static void abort_the_job(struct rank *me)
 Test(collectives_net, abort_frees_all_hosts_with_the_reason, .timeout = 120)
 {
     struct ranks run = run_on("aabb", abort_the_job);
-    expect_told(&run, -1, DDP_ERR_ABORTED, (const char *const[]){ "rank 1 gave up: loss is \"nan\"", NULL });
+    expect_told(&run, -1, DDP_ERR_ABORTED, (const char *const[]){ "rank 1 gave", "loss is \"nan\"", NULL });
     ranks_free(&run);
 }
 

@@ -162,7 +162,7 @@ static void normalization(size_t rows, size_t channels, size_t spatial)
 {
     struct layer l = layer_of(rows, channels, spatial);
     char name[80];
-    snprintf(name, sizeof(name), "batch norm of %zu x %zu x %zu", rows, channels, spatial);
+    snprintf(name, sizeof(name), "batch norm %zu x %zu x %zu", rows, channels, spatial);
     normalize_on(&compute_cpu, &l);
     normalize_on(d.gpu, &l);
     devices_expect_same(&d, name, l.y);

@@ -115,7 +115,7 @@ Test(meeting_join, rank_0_does_not_overwrite_a_table_of_somebody_else)
     size_t len;
     put_text("ddp/j/0/rank/1", CARD_1);
     put_text("ddp/j/0/hosts", "+forged");
-    expect_failure(0, DDP_ERR_MISMATCH, "key ddp/j/0/hosts before rank 0");
+    expect_failure(0, DDP_ERR_MISMATCH, "ddp/j/0/hosts before rank 0");
     cr_assert_eq(ddp_store_get(store, "ddp/j/0/hosts", 0, &value, &len, &err), DDP_OK, "%s", err.msg);
     cr_expect_eq(((char *)value)[0], '-', "the others learn the reason");
     free(value);

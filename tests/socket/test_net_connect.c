@@ -344,7 +344,7 @@ Test(net_door, a_refused_port_is_an_error_that_names_both_ends_and_the_knobs)
     struct ddp_err err;
     net_door_close(&door);
     cr_assert_eq(dial_and_serve(&dial, false, &err), DDP_ERR_IO);
-    expect_words(&err, (const char *const[]){ "rank 1 on node1 (127.0.0.1) ", "rank 0 on node0 at 127.0.0.1:",
+    expect_words(&err, (const char *const[]){ "rank 1 on node1 (127.0.0.1) ", "0 on node0 at 127.0.0.1:",
                                               "Connection refused", "DDP_PORT_RANGE=", "DDP_IFACE=", NULL });
 }
 
@@ -428,7 +428,7 @@ Test(net_firewall, a_port_that_refuses_is_named_on_every_rank, .timeout = 120)
 Test(net_firewall, a_port_that_is_silent_is_named_long_before_the_time_to_start_is_over, .timeout = 120)
 {
     close_ports("drop");
-    expect_all_told("ab", (const char *const[]){ "rank 1 on b (127.0.0.1) ", "rank 0 on a at 127.0.0.1:211",
+    expect_all_told("ab", (const char *const[]){ "rank 1 on b (127.0.0.1) ", "0 on a at 127.0.0.1:211",
                                                  "for 10 s", NULL });
 }
 

@@ -316,7 +316,7 @@ static void other_rate(struct rank *me)
 
 Test(zero1, another_rate_on_one_rank_is_named_on_all)
 {
-    static const char *const parts[] = { "lr differs: rank 0 has 0.5, rank 2 has 0.25", NULL };
+    static const char *const parts[] = { "lr |rank 0 has 0.5, |2 has 0.25", NULL };
     struct ranks ranks = ranks_run(3, other_rate, RANKS_PLAIN_STORE, NULL);
     ranks_expect_ok(&ranks);
     for (int r = 0; r < 3; r++)
@@ -345,8 +345,7 @@ static void other_decay(struct rank *me)
 
 Test(zero1, what_decays_on_one_rank_only_is_named_on_all)
 {
-    static const char *const parts[] = { "no_decay of parameter 1 \"y\" differs: rank 0 has 0, rank 1 has 1",
-                                         NULL };
+    static const char *const parts[] = { "no_decay of parameter 1 \"y\"|rank 0 has 0, |1 has 1", NULL };
     struct ranks ranks = ranks_run(2, other_decay, RANKS_PLAIN_STORE, NULL);
     ranks_expect_ok(&ranks);
     for (int r = 0; r < 2; r++)

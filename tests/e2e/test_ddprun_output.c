@@ -240,7 +240,7 @@ Test(ddprun_output, a_reader_whose_absence_shows_last_does_no_harm)
     const int held = hold_stdout(dir);
     gate_open();
     cr_expect(
-        run_until_error(p, " is done (1 of 1)", PATIENCE_MS)); /* ddprun waits for the rest of the output */
+        run_until_error(p, " done (1 of 1)", PATIENCE_MS)); /* ddprun waits for the rest of the output */
     const ssize_t ignored = write(held, "late\n", 5);
     (void)ignored;
     struct run_result r = run_wait(p);
@@ -701,7 +701,8 @@ Test(stdin_e2e, what_is_no_rank_is_refused)
     SAYS(r, "local rank 2");
     r = shell("$D --stdin=some cat");
     EXPECT(r, 2);
-    SAYS(r, "'all', 'none', or ranks");
+    SAYS(r, "--stdin=some");
+    SAYS(r, "'all', 'none'");
 }
 
 /* Rank 1 closes its stdin. Rank 2 reads a little and exits, but its child still holds the pipe. */

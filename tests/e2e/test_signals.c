@@ -115,7 +115,7 @@ ParameterizedTest(struct cell *c, signals_e2e, the_status_names_each_worker_and_
         JOB_START("--nproc_per_node=2", WORKER, "say:ready", "only:1", "exit:0", "all", "forever");
     until_said(p, 2, "ready");
     pid_t worker = the_worker(p, 0);
-    snprintf(line, sizeof(line), "rank 0 (pid %d) has run", (int)worker);
+    snprintf(line, sizeof(line), "rank 0 (pid %d)", (int)worker);
     send_to(p, c->target, c->sig);
     cr_expect(run_until_error(p, line, PATIENCE_MS));
     cr_expect(run_until_error(p, "rank 1", PATIENCE_MS));
@@ -208,7 +208,7 @@ ParameterizedTest(int *sig, signals_e2e, a_worker_that_dies_of_it_has_failed)
     struct run_process *p = JOB_START("--nproc_per_node=2", WORKER, "say:ready", "forever");
     until_said(p, 2, "ready");
     pid_t worker = the_worker(p, 1);
-    snprintf(first, sizeof(first), "rank 1 (local rank 1), pid %d", (int)worker);
+    snprintf(first, sizeof(first), "(local rank 1), pid %d", (int)worker);
     kill(worker, *sig);
     struct run_result r = run_wait(p);
     EXPECT(r, 128 + *sig);

@@ -316,7 +316,7 @@ Test(train, when_one_rank_fails_all_end_and_it_is_named)
     struct run_result r = run_line(3, "--data @/data --metrics @/none/metrics.jsonl");
     cr_expect_not(r.timed_out);
     cr_expect_eq(r.exit_code, 1);
-    cr_expect(strstr(r.err, "ddprun: rank 0 ") && strstr(r.err, "failed first: exit 1"), "%s", r.err);
+    cr_expect(strstr(r.err, "ddprun: rank 0 ") && strstr(r.err, "first: exit 1"), "%s", r.err);
     cr_expect(strstr(r.err, "none/metrics.jsonl: cannot open: No such file or directory"), "%s", r.err);
 }
 
@@ -338,8 +338,8 @@ Test(train, workers_that_were_told_different_things_are_told_what)
     make_data("data", "500", NULL);
     make_data("other", "499", NULL);
     const char *line = "--data @/data --limit_steps 2 --batch 20";
-    expect_difference_told(line, "--model seqnet", "--model differs: mlp on rank 0, but seqnet on rank 1");
-    expect_difference_told(line, "--batch 10", "--batch differs: 20 on rank 0, but 10 on rank 1");
+    expect_difference_told(line, "--model seqnet", "--model differs: |mlp |rank 0|seqnet |rank 1");
+    expect_difference_told(line, "--batch 10", "--batch differs: |20 |rank 0|10 |rank 1");
     char other[512];
     snprintf(other, sizeof(other), "--data %s", test_path("other"));
     expect_difference_told(line, other, "--data differs: rank 0 has 500");

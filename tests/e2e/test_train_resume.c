@@ -99,8 +99,8 @@ Test(train_resume, a_damaged_checkpoint_is_passed_over_with_a_warning)
     struct run_result r =
         run_line(1, "--data @/data --epochs 3 --checkpoint @/ckpt --resume --summary @/summary.json");
     cr_expect_eq(r.exit_code, 0, "%s", r.err);
-    cr_expect(strstr(r.err, "of step 10 skipped"), "%s", r.err);
-    cr_expect(strstr(r.out, "continuing after epoch 1 of"), "%s", r.out);
+    cr_expect(strstr(r.err, "step 10 skipped"), "%s", r.err);
+    cr_expect(has_parts(r.out, "continuing|epoch 1 of"), "%s", r.out);
     cr_expect_str_eq(summary().hash, whole);
 }
 
@@ -118,7 +118,7 @@ Test(train_resume, a_full_disk_stops_it_and_leaves_the_old_checkpoint)
     const char *argv[] = { "sh", "-c", command, NULL };
     struct run_result r = run_command(argv, NULL);
     cr_expect_eq(r.exit_code, 1, "signal %d", r.signal);
-    cr_expect(strstr(r.err, "step 10 not written") && strstr(r.err, "File too large"), "%s", r.err);
+    cr_expect(strstr(r.err, "10 not written") && strstr(r.err, "File too large"), "%s", r.err);
     char *after = read_file("ckpt/step-00000005/tensors.bin", &len_after);
     cr_expect(len == len_after && memcmp(before, after, len) == 0);
     cr_expect_neq(access(test_path("ckpt/.tmp-step-00000010"), F_OK), 0, "the attempt was left behind");
@@ -195,7 +195,7 @@ Test(train_resume, a_checkpoint_can_be_tested_alone)
         run_line(2, "--data @/data --batch 50 --checkpoint @/ckpt --eval --summary @/summary.json");
     cr_expect_eq(r.exit_code, 0, "%s", r.err);
     PRINTS(r, "test accuracy ");
-    PRINTS(r, "after epoch 2 of ");
+    PRINTS(r, "after epoch 2");
     cr_expect_null(strstr(r.out, "continuing"), "%s", r.out);
     cr_expect(summary().accuracy == trained.accuracy && strcmp(summary().hash, trained.hash) == 0 &&
               summary().steps == 10);
@@ -381,7 +381,7 @@ Test(train_dies, a_worker_that_computes_something_else_is_named_before_it_is_sav
         JOB("--nproc_per_node=3", bin("tests/prog/train_dies"), "--data", data, "--global_batch", "60",
             "--epochs", "3", "--check_every", "3", "--checkpoint_every", "3", "--checkpoint", ckpt);
     EXPECT(r, 1);
-    cr_expect(strstr(r.err, "step 6 ") && strstr(r.err, "of rank 2 differ"), "%s", r.err);
+    cr_expect(strstr(r.err, "step 6 ") && strstr(r.err, "rank 2 differ"), "%s", r.err);
     cr_expect_neq(access(test_path("ckpt/step-00000006"), F_OK), 0);
     /* step 3 and not 4, because a thread may still be writing the checkpoint of step 4 */
     cr_expect_eq(access(test_path("ckpt/step-00000003"), F_OK), 0);

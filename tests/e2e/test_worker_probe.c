@@ -80,7 +80,9 @@ Test(worker_probe, a_worker_that_hangs_is_named_by_the_others)
 {
     struct run_result r = run_probes("hang", "2", NULL, NULL);
     cr_assert_eq(r.exit_code, 3, "%s%s", r.out, r.err);
-    expect_part(r.out, "waited 4 s in all_reduce #2 (f32 x 1, sum), but 1 of 4 ranks");
+    expect_part(r.out, "waited 4 s");
+    expect_part(r.out, " all_reduce #2 (f32 x 1, sum)");
+    expect_part(r.out, "1 of 4 ranks");
     expect_part(r.out, ": rank 2 (pid ");
     expect_part(r.out, "init #1)");
 }
@@ -110,7 +112,8 @@ Test(worker_probe, half_an_environment_is_refused_with_what_is_missing)
     struct run_result r =
         run_bare((const char *const[]){ "RANK=0", "WORLD_SIZE=2", "MASTER_ADDR", "MASTER_PORT", NULL });
     cr_assert_eq(r.exit_code, 3);
-    expect_part(r.out, "MASTER_PORT, MASTER_ADDR are missing while RANK, WORLD_SIZE are set");
+    expect_part(r.out, "MASTER_PORT, MASTER_ADDR are missing");
+    expect_part(r.out, "RANK, WORLD_SIZE are set");
 }
 
 static struct run_process *start_by_hand(const char *port, const char *rank)

@@ -47,7 +47,7 @@ def gloo_may_refuse(name, call, check):
     try:
         call()
     except (RuntimeError, ValueError, NotImplementedError) as error:
-        print("rank %d: Gloo has no %s (%s)" % (rank, name, type(error).__name__), flush=True)
+        print("rank %d: Gloo lacks %s (%s)" % (rank, name, type(error).__name__), flush=True)
         return
     assert check(), name
 

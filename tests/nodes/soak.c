@@ -257,7 +257,7 @@ static bool names_store(const struct run *r, int i)
  * a rank exits only as a consequence of the fault. */
 static bool blames_a_rank(const struct run *r, int i)
 {
-    return says(r, i, "failed first: exit");
+    return says(r, i, "first: exit");
 }
 
 static bool names_cause(const struct run *r, int i)

@@ -39,7 +39,7 @@ SCENE(networks, v6_loss_is_named, V6, .until = "up", .fault = fault_power, .vict
       .node = { { .exit = 125 }, { .exit = KILLED } })
 
 SCENE(networks, v6_failure_is_named, V6, .program = "member say:up only:3 err:bang exit:7 all sum",
-      .says = "rank 3 on node1 failed first: exit 7|bang", .within_ms = EXITS,
+      .says = "rank 3 on node1 failed first|exit 7|bang", .within_ms = EXITS,
       .node = { { .exit = 7 }, { .exit = 7 } })
 
 static void drop(struct play *play)

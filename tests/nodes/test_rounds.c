@@ -172,7 +172,7 @@ static void kill_store(struct play *play)
 }
 
 SCENE(rounds, the_death_of_the_rendezvous_is_named, SERVED, .until = "up", .fault = kill_store,
-      .says = "lost the|at 10.9.0.3:29400|stopped by ddprun", .within_ms = EXITS,
+      .says = "lost the|at 10.9.0.3:29400|by ddprun", .within_ms = EXITS,
       .node = { { .exit = ENDED }, { .exit = ENDED }, { .by_hand = true } })
 
 SCENE(rounds, a_node_that_is_done_waits_for_the_other, .program = "worker only:3 sleep:4000 all say:up",

@@ -2,8 +2,9 @@
 # wording.sh [--list] -- checks that tests compare meaning, and that exact sentences of the product are in the golden
 # files only. Otherwise a better sentence would need changes in many tests.
 
-# A literal of a test counts if three successive plain words of it are also in a string of the product. These literals
-# do not count: messages of assertions, the tests' own output, errors of other software, and scripts that a test runs.
+# A literal of a test counts if three successive plain words of it are also in a string of the product. Between the words
+# may be values, such as numbers and names, where the product has a conversion. These literals do not count: messages of
+# assertions, the tests' own output, errors of other software, and scripts that a test runs.
 # --list prints each literal that counts.
 set -eu
 cd "$(dirname "$0")/.."
@@ -61,26 +62,34 @@ my $errors = join "|", "Connection closed by", "No module named", "most recent c
     "devices are busy or unavailable",
     map { $! = $_; quotemeta "$!" } 1 .. 133;
 
-# Return all runs of three successive words in a literal. A conversion, a number, an option and most punctuation marks
-# end a run.
+# Return all runs of three words in a literal, with the punctuation marks between the words. Between two words, "*"
+# stands for the conversions of the product, or for up to $longest parts of a test: numbers, names or other words.
+my ($longest, $conversion, $word) = (6, "\0", qr/^[A-Za-z]+(?:${q}s?)?(?:-[a-z]+)*$/);
 sub runs {
-    my ($text) = @_;
-    $text =~ s/\\[ntr]/ | /g;
+    my ($text, $of_product) = @_;
+    $text =~ s/\\[ntr]|\|/ | /g;
     $text =~ s/\\(.)/$1/g;
-    $text =~ s/\$\{\w+\}|%[-+ #0]*(?:\*|\d+)?(?:\.(?:\*|\d+))?(?:hh?|ll?|z|j)?[a-zA-Z]|(?i:$errors)/ | /go;
-    my (@runs, @words);
-    for my $word (split " ", $text) {
-        @words = () if $word =~ s/^["$q]*[(]["$q(]*//;
-        $word =~ s/^["$q]+//;
-        my $end = $word =~ s/[.:;)"$q]+,?$//;
-        $word =~ s/,$//;
-        if ($word !~ /^[A-Za-z]+(?:${q}s?)?(?:-[a-z]+)*$/) { @words = (); next }
-        push @words, $word;
-        push @runs, join " ", @words[-3 .. -1] if grep { /^[a-z]/ } @words > 2 ? @words[-3 .. -1] : ();
-        @words = () if $end;
+    $text =~ s/\$\{\w+\}|%[-+ #0]*(?:\*|\d+)?(?:\.(?:\*|\d+))?(?:hh?|ll?|z|j)?[a-zA-Z]/$conversion/go;
+    $text =~ s/(?i:$errors)/ | /go;
+    my @parts = map { [/^(["$q(\[]*)(.*?)([.,:;)\]"$q]*)$/s] } split " ", $text;
+    my (@next, @runs);
+    for my $i (0 .. $#parts) {
+        for my $j ($i + 1 .. $#parts) {
+            my $between = $j == $i + 1 ? " " : " $parts[$i + 1][0]*$parts[$j - 1][2] ";
+            push @{$next[$i]}, [$j, "$parts[$i][2]$between$parts[$j][0]$parts[$j][1]"] if $parts[$j][1] =~ $word;
+            last if $parts[$j][1] eq "|" || ($of_product ? $parts[$j][1] !~ $conversion : $j - $i > $longest);
+        }
     }
-    return @runs;
+    for my $i (grep { $parts[$_][1] =~ $word } 0 .. $#parts) {
+        for my $second (@{$next[$i]}) {
+            push @runs, map { "$parts[$i][1]$second->[1]$_->[1]" } @{$next[$second->[0]]};
+        }
+    }
+    return grep { /\b[a-z]/ } @runs;
 }
+
+# Return a string of the product without its plurals, and with them: "%d node%s" becomes "%d node" and "%d nodes".
+sub plurals { my ($text) = @_; return $text =~ /[a-z]%s/ ? map { $text =~ s{(?<=[a-z])%s}{$_}gr } "", "s" : $text }
 
 # For each literal of a C file, call $visit with the line, the literal, the called function and the number of the
 # argument.
@@ -131,7 +140,7 @@ sub files { my ($names, @folders) = @_; return grep { /$names/ } split /\n/, `fi
 
 my (%product, %golden, $count);
 for my $path (files(qr/\.(?:[ch]|cuh?)$/, qw(rendezvous launcher worker include))) {
-    scan_c(content($path), sub { $product{$_} = 1 for runs($_[1]) });
+    scan_c(content($path), sub { $product{$_} = 1 for map { runs($_, 1) } plurals($_[1]) });
 }
 for my $name ($ENV{GOLDEN} =~ m{([\w/]+/test_\w+)$}gm) {
     my $path = "tests/$name.c";
@@ -144,7 +153,7 @@ for my $path (files(qr/\.(?:[ch]|sh|py)$/, qw(tests/e2e tests/lib tests/nodes te
     ($path =~ /[ch]$/ && $path !~ /sh$/ ? \&scan_c : \&scan_script)->(content($path), sub {
         my ($line, $literal, $callee, $argument) = @_;
         return if $argument >= message($callee) || $literal =~ /^#!|\bimport [a-z]+,|>&2/;
-        my ($run) = grep { $product{$_} } runs($literal) or return;
+        my ($run) = grep { $product{$_} } runs($literal, 0) or return;
         $count++;
         print "$path:$line: \"$run\" in: $literal\n" if $list;
     });

@@ -85,21 +85,25 @@ detects_a_code_without_a_row() {
         grep -q '^launcher/bad.c:6: .* BAD_SONG ' "$tmp/english"
 }
 
-# The script must report a literal in two parts. It must report neither the golden file, nor a message of the test,
-# nor two words in a row.
+# The script must report a literal in two parts, and a literal with values in place of conversions. It must report
+# neither the golden file, nor a message of the test, nor two words in a row, nor words with another punctuation mark.
 detects_a_sentence_in_a_test() {
     mkdir -p "$tmp/golden"/{scripts,rendezvous,launcher,worker,include} "$tmp/golden"/tests/{e2e,lib,nodes,shell,sim,socket,survivors,unit/base}
     sed "s/^my \$limit = .*/my \$limit = 0;/; /^golden='/,/^'/c golden='base unit/base/test_gold'" scripts/wording.sh >"$tmp/golden/scripts/wording.sh"
     chmod +x "$tmp/golden/scripts/wording.sh"
     touch "$tmp/golden/scripts/hangs.py"
-    echo 'const char *text = "rank %d sings a green song aloud";' >"$tmp/golden/rendezvous/product.c"
+    printf '%s\n' 'const char *text = "rank %d sings a green song aloud";' \
+        'const char *count = "%d bird%s of %s (%d left): gone";' >"$tmp/golden/rendezvous/product.c"
     echo 'cr_assert_str_eq(got, "rank 3 sings a green song aloud");' >"$tmp/golden/tests/unit/base/test_gold.c"
-    echo 'cr_assert(strstr(got, "rank 3") && strstr(got, "green song"), "rank 3 sings a green");' >"$tmp/golden/tests/e2e/test_good.c"
+    printf '%s\n' 'cr_assert(strstr(got, "rank 3") && strstr(got, "green song"), "rank 3 sings a green");' \
+        'says("2 birds of node 7; left: gone"); says("2 birds of node 7"); says("(3 left): gone");' >"$tmp/golden/tests/e2e/test_good.c"
     "$tmp/golden/scripts/wording.sh" || return 1
-    printf 'cr_assert(strstr(got, "rank 3 sings a "\n"green song"));\n' >"$tmp/golden/tests/e2e/test_bad.c"
+    printf '%s\n' 'cr_assert(strstr(got, "rank 3 sings a "' '"green song"));' 'says("2 birds of node 7 (3 left)");' \
+        'says("1 bird of n1 (0 left)");' >"$tmp/golden/tests/e2e/test_bad.c"
     echo "grep 'sings a green' log" >"$tmp/golden/tests/shell/test_bad.sh"
-    ! "$tmp/golden/scripts/wording.sh" --list >"$tmp/wording" && grep -q '^tests/e2e/test_bad.c:1: "sings a green"' "$tmp/wording" &&
-        grep -q '^tests/shell/test_bad.sh:1: ' "$tmp/wording" && [ "$(grep -c '^tests/' "$tmp/wording")" = 2 ]
+    ! "$tmp/golden/scripts/wording.sh" --list >"$tmp/wording" && grep -q '^tests/e2e/test_bad.c:1: "rank \* sings a"' "$tmp/wording" &&
+        grep -q '^tests/e2e/test_bad.c:3: "birds of \* left"' "$tmp/wording" && grep -q '^tests/e2e/test_bad.c:4: "bird of \* left"' "$tmp/wording" &&
+        grep -q '^tests/shell/test_bad.sh:1: ' "$tmp/wording" && [ "$(grep -c '^tests/' "$tmp/wording")" = 4 ]
 }
 
 check "a module that reads the clock is not pure" fails scripts/purity.sh "$tmp/clock.o"

@@ -82,6 +82,15 @@ Test(run, finds_programs_in_the_named_build_directory)
     cr_assert_not_null(strstr(bin("train"), "/train"));
 }
 
+Test(run, parts_must_all_be_there_and_in_order)
+{
+    cr_expect(has_parts("rank 3 on n1: exit 7", "rank 3|exit 7"));
+    cr_expect(has_parts("7 7", "7|7"));
+    cr_expect_not(has_parts("rank 3 on n1: exit 7", "exit 7|rank 3"));
+    cr_expect_not(has_parts("rank 3 on n1: exit 7", "rank 3|exit 9"));
+    cr_expect_not(has_parts("7", "7|7"));
+}
+
 /* Tests of the hosts that the tests of many nodes use. */
 
 TestSuite(hosts, .timeout = 240);

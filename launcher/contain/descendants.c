@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -77,30 +78,37 @@ static void add_pid(struct buf *pids, pid_t pid)
         buf_append(pids, &pid, sizeof(pid)); /* if memory is short, the next scan finds this child */
 }
 
+/* Append the children of one thread of process `of`. Return false if the file of this kernel's threads is missing. */
+static bool children_of_thread(pid_t of, pid_t tid, struct buf *pids)
+{
+    char path[64];
+    struct buf text = { 0 };
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)of, (int)tid);
+    const bool is_there = procfs_read(path, &text);
+    char *at = (char *)text.data, *end;
+    for (long pid; is_there && (pid = strtol(at, &end, 10)) > 0; at = end)
+        add_pid(pids, (pid_t)pid);
+    buf_free(&text);
+    return is_there || of != getpid(); /* another process may just have ended */
+}
+
 /* Append the pids of the children of process `of`. Read the pids from the files /proc/PID/task/TID/children. Return
- * false if this kernel has no such files. */
+ * false if this kernel has no such files. The directory `task` has a link for each thread, so a process with one thread
+ * needs no listing. This saves time, because ddprun reads the children of all workers before it stops them. */
 static bool children_by_file(pid_t of, struct buf *pids)
 {
-    char path[512];
+    char path[64];
+    struct stat st;
     snprintf(path, sizeof(path), "/proc/%d/task", (int)of);
+    if (stat(path, &st) == 0 && st.st_nlink == 2 + 1)
+        return children_of_thread(of, of, pids);
     DIR *tasks = opendir(path);
     if (tasks == NULL)
         return errno == ENOENT; /* ENOENT: the process has ended, so it has no children */
     bool supported = true;
-    for (struct dirent *e; supported && (e = readdir(tasks)) != NULL;) {
-        struct buf text = { 0 };
-        if (e->d_name[0] == '.')
-            continue;
-        snprintf(path, sizeof(path), "/proc/%d/task/%s/children", (int)of, e->d_name);
-        if (procfs_read(path, &text)) {
-            char *at = (char *)text.data, *end;
-            for (long pid; (pid = strtol(at, &end, 10)) > 0; at = end)
-                add_pid(pids, (pid_t)pid);
-        } else if (of == getpid()) {
-            supported = false; /* the file is missing, although the thread exists */
-        }
-        buf_free(&text);
-    }
+    for (struct dirent *e; supported && (e = readdir(tasks)) != NULL;)
+        if (e->d_name[0] != '.')
+            supported = children_of_thread(of, (pid_t)strtol(e->d_name, NULL, 10), pids);
     closedir(tasks);
     return supported;
 }

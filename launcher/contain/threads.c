@@ -201,16 +201,27 @@ static void write_polled(pid_t pid, unsigned long address, unsigned long n, char
         write_fd(pid, (unsigned long)first.fd, to, size);
 }
 
-/* Format the object of a system call (see enum subject). If `has_memory` is false, do not read the memory of the
- * process, because the read could block. */
-static void write_subject(pid_t pid, const struct call *call, const unsigned long *args, bool has_memory,
+/* Whether the memory of a process can be read. Reading could block if the memory is locked. */
+enum memory { NOT_CHECKED, READABLE, LOCKED };
+
+/* Check the memory of a process once, and only if a thread's system call has an object in this memory. The check reads
+ * a file of each thread. */
+static bool is_readable(pid_t pid, enum memory *memory)
+{
+    if (*memory == NOT_CHECKED)
+        *memory = threads_lock_memory(pid) ? LOCKED : READABLE;
+    return *memory == READABLE;
+}
+
+/* Format the object of a system call (see enum subject), if the memory of the process is not needed or readable. */
+static void write_subject(pid_t pid, const struct call *call, const unsigned long *args, enum memory *memory,
                           char *to, size_t size)
 {
     if (call->subject == FD)
         write_fd(pid, args[0], to, size);
-    else if (call->subject == PATH && has_memory)
+    else if (call->subject == PATH && is_readable(pid, memory))
         write_path(pid, args[1], to, size);
-    else if (call->subject == POLLED && has_memory)
+    else if (call->subject == POLLED && is_readable(pid, memory))
         write_polled(pid, args[0], args[1], to, size);
 }
 
@@ -307,7 +318,7 @@ bool threads_lock_memory(pid_t pid)
     snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
     DIR *tasks = opendir(path);
     for (struct dirent *e; tasks != NULL && !locks && (e = readdir(tasks)) != NULL;)
-        locks = may_hold_lock(pid, (pid_t)strtol(e->d_name, NULL, 10));
+        locks = e->d_name[0] != '.' && may_hold_lock(pid, (pid_t)strtol(e->d_name, NULL, 10));
     if (tasks != NULL)
         closedir(tasks);
     return locks;
@@ -353,11 +364,11 @@ static void read_function(pid_t pid, const char *dir, char *to, size_t size)
 }
 
 /* Describe what a thread does: "sleeping in read", "uninterruptible in read (nfs_wait)". If the system call cannot be
- * read, print the kernel function. For `has_memory` see write_subject(). */
-static void describe(const char *dir, char state, bool has_memory, struct stack_thread *t)
+ * read, print the kernel function. */
+static void describe(const char *dir, char state, enum memory *memory, struct stack_thread *t)
 {
     char file[64], line[LINE_SIZE], function[48] = "", where[100];
-    unsigned long args[ARGS];
+    unsigned long args[ARGS] = { 0 };
     long number = -1;
     snprintf(file, sizeof(file), "%s/syscall", dir);
     procfs_line(t->pid, file, line, sizeof(line));
@@ -373,7 +384,7 @@ static void describe(const char *dir, char state, bool has_memory, struct stack_
         snprintf(where, sizeof(where), function[0] != '\0' ? "%s (%s)" : "%s", call->name, function);
     thread_words(state, where, t->does);
     if (call != NULL)
-        write_subject(t->pid, call, args, has_memory, t->object, sizeof(t->object));
+        write_subject(t->pid, call, args, memory, t->object, sizeof(t->object));
     t->waits_for = call != NULL ? waited_pid(call, args) : 0;
 }
 
@@ -400,7 +411,7 @@ static void read_schedstat(const char *dir, uint64_t ticks, struct stack_thread 
 }
 
 /* Append one thread to `out`. Return false if the thread has ended. */
-static bool add_thread(const struct stack_thread *like, pid_t tid, bool has_memory, struct buf *out)
+static bool add_thread(const struct stack_thread *like, pid_t tid, enum memory *memory, struct buf *out)
 {
     char dir[32], file[40], line[LINE_SIZE];
     struct proc_stat stat;
@@ -414,21 +425,21 @@ static bool add_thread(const struct stack_thread *like, pid_t tid, bool has_memo
         return false;
     copy_name(line, &t);
     read_schedstat(dir, stat.cpu_ticks, &t);
-    describe(dir, stat.state, has_memory, &t);
+    describe(dir, stat.state, memory, &t);
     return buf_append(out, &t, sizeof(t));
 }
 
 size_t threads_read(const struct stack_thread *like, size_t max, struct buf *out)
 {
     char path[64];
-    const bool has_memory = !threads_lock_memory(like->pid);
-    size_t n = add_thread(like, like->pid, has_memory, out);
+    enum memory memory = NOT_CHECKED;
+    size_t n = add_thread(like, like->pid, &memory, out);
     snprintf(path, sizeof(path), "/proc/%d/task", like->pid);
     DIR *tasks = n > 0 && max > 1 ? opendir(path) : NULL;
     for (struct dirent *e; tasks != NULL && n < max && (e = readdir(tasks)) != NULL;) {
         const pid_t tid = (pid_t)strtol(e->d_name, NULL, 10);
         if (tid > 0 && tid != like->pid)
-            n += add_thread(like, tid, has_memory, out);
+            n += add_thread(like, tid, &memory, out);
     }
     if (tasks != NULL)
         closedir(tasks);

@@ -115,7 +115,6 @@ static void print_lines(const struct node *n, const char *words)
         output_note(n->out.output, "%.*s", (int)len, at);
         at += len + (at[len] != '\0');
     }
-    output_explain(n->out.output, n->plan->cli->quiet ? NULL : finding_named_in(words));
 }
 
 /* Print a message about waiting, and send it to the other hosts. */
@@ -191,7 +190,6 @@ static void report_path(struct node *n)
     finding_make(&f, FINDING_PATH_LOSES_LARGE, path, "large", large, "times", times, "small", small,
                  "address", n->plan->master_addr, NULL);
     output_note(n->out.output, "warning: %s; %s  [%s]", f.sentence, f.advice, finding_code_name(f.code));
-    output_explain(n->out.output, finding_code_name(f.code));
     store_link_send(n->meet.link, encode_notice(&f));
 }
 
@@ -302,7 +300,6 @@ static void report_open_store(struct node *n)
              n->meet.link->options.port);
     finding_make(&f, FINDING_STORE_IS_OPEN, store, "why", "", NULL);
     output_note(n->out.output, "warning: %s; %s  [%s]", f.sentence, f.advice, finding_code_name(f.code));
-    output_explain(n->out.output, finding_code_name(f.code));
 }
 
 /* Handle the answer to a join. The store is reachable now, so withdraw earlier findings about an unreachable store.

@@ -894,12 +894,10 @@ void node_on_lost(void *user, const char *why)
     /* With --hosts, do not print this warning: the finding about the lost host, or the report, contains the
      * reason for the loss. After a stop by the user, the loss is expected, because the stop also ends the
      * host of the store. */
-    if (!n->meet.has_news_socket) {
+    if (!n->meet.has_news_socket)
         output_note(n->out.output, "warning: lost the store of the job at %s:%d%s: %s%s%s",
                     n->plan->master_addr, n->plan->master_port, n->meet.store_node, n->meet.store_lost,
                     state == AGENT_RUNNING || state == AGENT_SETTLING ? "; stopping the workers" : "", code);
-        output_explain(n->out.output, code[0] != '\0' ? finding_code_name(n->meet.store_finding.code) : NULL);
-    }
     node_handle_event(n, (struct agent_event){ .type = AGENT_STORE_LOST });
     /* the loss of the store is now the cause; the lost peer was only a consequence */
     if (agent_lost_store(n->agent) && n->run.cause.rank >= 0 && n->run.cause.victim)

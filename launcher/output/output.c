@@ -4,7 +4,6 @@
 
 #include "base/clock.h"
 #include "base/limits.h"
-#include "base/log.h"
 #include "contain/procfs.h"
 #include "output/disk_watch.h"
 #include "output/log_files.h"
@@ -707,13 +706,6 @@ void output_note(struct output *o, const char *fmt, ...)
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
     console_note(&o->console, text);
-}
-
-void output_explain(struct output *o, const char *code)
-{
-    const struct plan *plan = o->options.plan;
-    if (code != NULL && code[0] != '\0' && !plan->cli->json && log_hint_is_due(plan->facts->terminal))
-        output_note(o, "  (ddprun explain %s)", code);
 }
 
 void output_write(struct output *o, const struct buf *lines)

@@ -74,9 +74,6 @@ void output_started(struct output *o, int local_rank, pid_t pid);
  * worker's line. */
 void output_note(struct output *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Print "  (ddprun explain CODE)" after a message with this code, if log_hint_is_due(). For NULL or "", do nothing. */
-void output_explain(struct output *o, const char *code);
-
 /* Print events of user_messages.h, as whole lines, on stdout. The bytes are copied. */
 void output_write(struct output *o, const struct buf *lines);
 

@@ -108,7 +108,6 @@ static void report_host(enum finding_code code, const char *what, const char *wh
     log_error("%s", f->sentence);
     log_info("  try      %s", f->advice);
     log_info("  finding  %s", finding_code_name(f->code));
-    log_explain(finding_code_name(f->code));
 }
 
 /* Print a finding and end the relay, because this host cannot start the job. The starter sends the finding to the
@@ -119,6 +118,7 @@ static void fail_host(struct relay *r, enum finding_code code, const char *what,
     struct finding f;
     struct buf line = { 0 };
     report_host(code, what, why, &f);
+    log_explain(finding_code_name(f.code));
     r->exit_code = EXIT_CODE_DDPRUN;
     if (r->job_token[0] != '\0' && remote_encode_end(f.subject, &f, true, &line)) {
         memcpy(a.token, r->job_token, sizeof(a.token));

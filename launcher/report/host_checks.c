@@ -144,7 +144,6 @@ static void log_findings(const struct finding *found, int n)
 {
     for (int i = 0; i < n; i++)
         log_warn("%s; %s [%s]", found[i].sentence, found[i].advice, finding_code_name(found[i].code));
-    log_explain(n > 0 ? finding_code_name(found[0].code) : NULL);
 }
 
 void host_warn(int workers, const char *host)

@@ -222,12 +222,9 @@ static void announce_lacks(const struct announce *a)
 void announce_job(const struct announce *a, const char *note)
 {
     const struct plan *plan = a->plan;
-    const struct scheduler *scheduler = plan->facts->scheduler;
     struct buf event = { 0 };
     for (int i = 0; !plan->cli->quiet && i < PLAN_NOTES_MAX && plan->notes[i] != NULL; i++)
         note_before(a, "%s", plan->notes[i]);
-    if (!plan->cli->quiet && !plan->cli->json && scheduler != NULL && scheduler->finding.mine)
-        log_explain(finding_code_name(scheduler->finding.found.code));
     if (!plan->cli->quiet && note[0] != '\0')
         note_before(a, "%s", note);
     if (plan->cli->verbose && !plan->cli->json) /* the user needs job and address for ddpctl */
@@ -332,7 +329,6 @@ void announce_gathering(const struct announce *a, const struct heard_waiting *w)
 void announce_findings(struct announce *a, const char *screen, const struct cJSON *push)
 {
     struct buf event = { 0 };
-    struct message_finding first;
     if (a->plan->cli->json) {
         emit_event(a, event_findings(&event, since_start(a), push), &event);
         return;
@@ -346,8 +342,6 @@ void announce_findings(struct announce *a, const char *screen, const struct cJSO
         output_note(a->output, "%.*s", (int)len, screen);
         screen += len + (screen[len] == '\n');
     }
-    decode_first_finding(push, &first);
-    output_explain(a->output, finding_code_name(finding_by_name(first.code)));
 }
 
 void announce_remote_stop(const struct announce *a, const struct failure *c)
@@ -365,7 +359,6 @@ void announce_remote_stop(const struct announce *a, const struct failure *c)
                     c->host, c->node_rank, pid, c->words, a->plan->facts->host, code);
     else
         output_note(a->output, "%s; stopping the workers on %s%s", c->words, a->plan->facts->host, code);
-    output_explain(a->output, c->code);
 }
 
 void announce_waiting_for_end(const struct announce *a, const char *nodes, const struct agent *agent)
@@ -470,7 +463,6 @@ void announce_worker_stopped(const struct announce *a, int local_rank, int pid, 
         return;
     output_note(a->output, "rank %d was stopped by %s; to continue it: kill -CONT %d  [%s]", who->rank, name,
                 pid, finding_code_name(FINDING_RANK_STOPPED));
-    output_explain(a->output, finding_code_name(FINDING_RANK_STOPPED));
 }
 
 /* --- status ----------------------------------------------------------------------------------------------- */

@@ -22,11 +22,13 @@ void log_setup(const char *program, enum log_level level);
 void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Return true only at the first call in which `is_terminal` is true. At every other call, return false. If the result
- * is true, the caller prints "(ddprun explain CODE)" after its message. */
+ * is true, the caller prints "(ddprun explain CODE)" after its message. A run has only one such hint, for the failure
+ * that ends the run. So only the report and errors that end the program may print the hint. Warnings and findings that
+ * appear earlier print only their code, because the job may continue after them and fail for another reason. */
 bool log_hint_is_due(bool is_terminal);
 
-/* Print "PROGRAM:   (ddprun explain CODE)" on stderr after a message with this code, if log_hint_is_due(). Print
- * nothing if `code` is NULL or "". */
+/* Print "PROGRAM:   (ddprun explain CODE)" on stderr after an error with this code that ends the program, if
+ * log_hint_is_due(). Print nothing if `code` is NULL or "". */
 void log_explain(const char *code);
 
 #define log_error(...) log_line(LOG_ERROR, __VA_ARGS__)

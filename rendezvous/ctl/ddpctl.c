@@ -581,6 +581,23 @@ static bool append_answer(const struct ctl_options *o, const cJSON *answer, stru
     return ok;
 }
 
+/* Return the code for the hint: the code of the first error, or of the first finding if no finding is an error. Return
+ * FINDING_NONE for an empty list, or if the code is unknown. */
+static enum finding_code hint_code(const cJSON *findings)
+{
+    enum finding_code first = FINDING_NONE;
+    const cJSON *row;
+    cJSON_ArrayForEach(row, findings)
+    {
+        const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(row, "code"));
+        const enum finding_code code = name != NULL ? finding_by_name(name) : FINDING_NONE;
+        if (code != FINDING_NONE && strcmp(finding_grade_name(code), "error") == 0)
+            return code;
+        first = first == FINDING_NONE ? code : first;
+    }
+    return first;
+}
+
 /* Print the answer. The exit code shows whether the store has accepted the request. An error of the store goes to
  * stderr, and with --json to stdout, too. */
 static int show(const struct ctl_options *o, const cJSON *answer)
@@ -596,10 +613,7 @@ static int show(const struct ctl_options *o, const cJSON *answer)
     if (!ok && !o->json)
         return EXIT_FAILED;
     const int code = print_text(&text, append_answer(o, answer, &text));
-    const cJSON *list = cJSON_GetObjectItemCaseSensitive(answer, "findings");
-    const char *name =
-        cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(cJSON_GetArrayItem(list, 0), "code"));
-    const enum finding_code finding = name != NULL ? finding_by_name(name) : FINDING_NONE;
+    const enum finding_code finding = hint_code(cJSON_GetObjectItemCaseSensitive(answer, "findings"));
     if (finding != FINDING_NONE && !o->json && log_hint_is_due(isatty(STDOUT_FILENO) == 1))
         printf("  (ddprun explain %s)\n", finding_code_name(finding));
     return ok ? code : EXIT_FAILED;

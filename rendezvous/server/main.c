@@ -38,14 +38,14 @@ static void block_stop_signals(sigset_t *set)
     sigprocmask(SIG_BLOCK, set, NULL);
 }
 
-/* Print a finding in three lines, as ddprun does. */
+/* Print a finding in three lines, as ddprun does. Only an error prints the hint, because it ends the daemon. */
 static void print_finding(const struct daemon_options *o, enum log_level level, const struct finding *finding)
 {
     log_line(level, "%s", finding->sentence);
     if (level > o->log_level)
         return;
     fprintf(stderr, "  try      %s\n  finding  %s\n", finding->advice, finding_code_name(finding->code));
-    if (log_hint_is_due(isatty(STDERR_FILENO) == 1))
+    if (level == LOG_ERROR && log_hint_is_due(isatty(STDERR_FILENO) == 1))
         fprintf(stderr, "  (ddprun explain %s)\n", finding_code_name(finding->code));
 }
 

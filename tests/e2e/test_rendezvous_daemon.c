@@ -154,6 +154,17 @@ Test(rendezvous_daemon, no_other_host_is_served_without_a_secret)
     cr_assert_not_null(strstr(r.out, "finding  NO_SECRET\n  (ddprun explain NO_SECRET)\n"), "%s", r.out);
 }
 
+Test(rendezvous_daemon, a_warning_has_no_hint)
+{
+    const char *argv[] = { bin("ddp-rendezvous"), "--listen=:0", "--insecure", NULL };
+    struct run_process *daemon = run_start(argv, &(struct run_options){ .terminal = true });
+    cr_assert(run_until_output(daemon, "listening on ", PATIENCE_MS));
+    run_signal(daemon, SIGTERM);
+    struct run_result r = run_wait(daemon);
+    cr_expect_not_null(strstr(r.out, "  finding  STORE_IS_OPEN"), "%s", r.out);
+    cr_expect_null(strstr(r.out, "(ddprun explain"), "%s", r.out);
+}
+
 Test(rendezvous_daemon, a_file_of_secrets_is_checked)
 {
     char option[96];
@@ -434,15 +445,21 @@ static struct run_result ask_why(bool terminal)
     return run_command(argv, &(struct run_options){ .terminal = terminal });
 }
 
-Test(many_jobs, why_names_the_explanation_of_its_code_only_on_a_terminal)
+/* A client with the first bytes of a TLS handshake causes a warning, which `ddpctl why` lists before the error. */
+Test(many_jobs, why_names_the_explanation_of_the_first_error_only_on_a_terminal)
 {
     struct run_process *waits = node("--rdzv_id=a", "true", NULL);
+    const int client = peer_connect(store.port);
+    cr_assert(peer_send_hex(client, "1603010005 0100000100"));
+    peer_expect_end(client);
     struct run_result r = ask_why(false);
     for (struct patience left = { 0 }; strstr(r.out, "[TOO_FEW_NODES]") == NULL && patience_left(&left);)
         r = ask_why(false);
     cr_expect_not_null(strstr(r.out, "[TOO_FEW_NODES]"), "%s%s", r.out, r.err);
     cr_expect_null(strstr(r.out, "(ddprun explain"), "%s", r.out);
     r = ask_why(true);
+    const char *warning = strstr(r.out, "[TLS_CLIENT]");
+    cr_expect(warning != NULL && strstr(warning, "[TOO_FEW_NODES]") != NULL, "%s", r.out);
     cr_expect_not_null(strstr(r.out, "\n  (ddprun explain TOO_FEW_NODES)\n"), "%s", r.out);
     run_signal(waits, SIGTERM);
     run_wait(waits);

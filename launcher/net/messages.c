@@ -256,7 +256,7 @@ static bool is_cause(const struct message_finding *f)
 
 /* Write the first cause in the push to `out`, or "" if the push has no cause. The store lists causes before their
  * consequences. */
-void decode_first_cause(const cJSON *push, char *out, size_t size)
+enum finding_code decode_first_cause(const cJSON *push, char *out, size_t size)
 {
     struct message_findings m;
     const cJSON *item;
@@ -269,8 +269,9 @@ void decode_first_cause(const cJSON *push, char *out, size_t size)
         if (!is_cause(&f))
             continue;
         snprintf(out, size, "%.210s  [%.40s]", f.sentence, f.code);
-        return;
+        return finding_by_name(f.code);
     }
+    return FINDING_NONE;
 }
 
 void decode_first_finding(const cJSON *push, struct message_finding *first)

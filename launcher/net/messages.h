@@ -5,6 +5,7 @@
 #define LAUNCHER_NET_MESSAGES_H
 
 #include "agent/agent.h"
+#include "diagnosis/findings.h"
 #include "hub/messages.h"
 #include "plan/plan.h"
 
@@ -102,8 +103,8 @@ struct heard_verdict {
 bool decode_round(const cJSON *push, int nproc, struct heard_round *round);
 void decode_waiting(const cJSON *push, struct heard_waiting *waiting);
 /* Find the first finding in a push "findings" that explains why the job does not start. Write this finding as
- * "sentence  [CODE]", or write "" if no finding explains this. */
-void decode_first_cause(const cJSON *push, char *out, size_t size);
+ * "sentence  [CODE]", and return its code. Write "" and return FINDING_NONE if no finding explains this. */
+enum finding_code decode_first_cause(const cJSON *push, char *out, size_t size);
 /* Decode the first finding of a push "findings" or "left_waiting". The texts are borrowed, or "" if the push has no
  * finding. */
 void decode_first_finding(const cJSON *push, struct message_finding *first);

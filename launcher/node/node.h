@@ -79,6 +79,7 @@ struct node_meeting {
 
     /* A finding of the store that explains why nodes are missing; "" without such a finding. */
     char first_cause[LIMIT_WORDS / 2];
+    enum finding_code first_cause_code;
     bool has_news_socket; /* this process was started by --hosts, and the relay of --hosts carries findings */
     bool has_sent_news;   /* this node has sent a finding to the other hosts, and has not withdrawn it */
     uv_poll_t news_poll;

@@ -646,7 +646,7 @@ static void on_findings(void *user, const cJSON *push)
     struct node *n = user;
     struct message_findings m;
     message_read_findings(push, &m);
-    decode_first_cause(push, n->meet.first_cause, sizeof(n->meet.first_cause));
+    n->meet.first_cause_code = decode_first_cause(push, n->meet.first_cause, sizeof(n->meet.first_cause));
     if (m.text[0] == '\0' && cJSON_GetArraySize(m.findings) == 0) {
         n->run.hang.code = FINDING_NONE;
         return;
@@ -698,12 +698,19 @@ static void on_refused(void *user, const char *code, const char *why, const char
     }
     output_note(n->out.output, "error: this node cannot join the next round: %s%s%s [%s]", why, semicolon,
                 advice, code);
-    output_explain(n->out.output, code);
     node_handle_event(n, (struct agent_event){ .type = AGENT_NOT_READY });
     node_run_effects(n);
 }
 
 /* --- the end -------------------------------------------------------------------------------------------- */
+
+/* Return the code of a timeout without a known cause: the finding that counts the nodes, as the store chooses it. */
+static enum finding_code timeout_code(const struct node *n)
+{
+    if (!n->plan->meeting.elastic)
+        return FINDING_NODE_MISSING;
+    return n->meet.round != NULL ? FINDING_TOO_FEW_LEFT : FINDING_TOO_FEW_NODES;
+}
 
 /* Describe a timeout of the rendezvous: which nodes are missing, and the first finding that explains their absence. */
 static void describe_timeout(struct node *n)
@@ -711,10 +718,12 @@ static void describe_timeout(struct node *n)
     const struct heard_waiting *w = &n->meet.waiting;
     struct failure *c = &n->run.cause;
     char absence[LIMIT_WORDS];
-    const char *first =
-        node_explain_absence(n, NULL, absence, sizeof(absence)) ? absence : n->meet.first_cause;
+    const bool has_news = node_explain_absence(n, NULL, absence, sizeof(absence));
+    const char *first = has_news ? absence : n->meet.first_cause;
+    const enum finding_code cause = has_news ? finding_by_name(n->meet.news.code) : n->meet.first_cause_code;
     *c = (struct failure){ .node_rank = -1, .rank = -1, .local_rank = -1 };
     snprintf(c->why, sizeof(c->why), "timeout");
+    text_copy(c->code, sizeof(c->code), finding_code_name(cause != FINDING_NONE ? cause : timeout_code(n)));
     snprintf(c->words, sizeof(c->words), "only %d of %d nodes joined within %.10g s (%s)%s%.80s%s%.300s",
              w->joined, w->min, (double)n->plan->meeting.join_ms / 1000, n->plan->meeting.join_knob,
              w->missing[0] == '\0'             ? ""

@@ -135,11 +135,20 @@ static const char *or_null(const char *text)
     return text != NULL && text[0] != '\0' ? text : NULL;
 }
 
-const char *cause_code_name(const struct report *r, const struct failure *f)
+/* Prefer the code of a finding, because it explains more than the exit code. If the user has stopped the job during a
+ * hang, or a worker gave up its wait, use the code of the hang. */
+const char *cause_code_name(const struct report *r, const struct failure *f, char number[CAUSE_NUMBER_MAX])
 {
     if (cause_is_left_waiting(r, f))
         return finding_code_name(r->left.code);
-    return or_null(f != NULL ? f->code : r->store.code);
+    const char *code = or_null(f != NULL ? f->code : r->store.code);
+    if (code == NULL && r->hang != NULL)
+        code = finding_code_name(r->hang->code);
+    if (code != NULL)
+        return code;
+    const int exit_code = f != NULL ? failure_code(f) : agent_exit_code(r->agent);
+    snprintf(number, CAUSE_NUMBER_MAX, "%d", exit_code);
+    return exit_code != 0 ? number : NULL;
 }
 
 /* Append one line with the rank, its host, and how and when the rank ended. A search through many logs then finds all

@@ -167,9 +167,12 @@ bool cause_has_left(const struct report *r, enum finding_code code);
 /* Append r->left.sentence, which the store has sent, and the finding code. */
 bool cause_append_left(const struct report *r, struct buf *out);
 
-/* Return the finding code of the headline for failure `f`, for example "WORKER_FAILED". Return NULL if the headline has
- * no finding code. The text is constant or borrowed from `r` and `f`. */
-const char *cause_code_name(const struct report *r, const struct failure *f);
+enum { CAUSE_NUMBER_MAX = 12 }; /* size of an exit code as text, in bytes, with the NUL */
+
+/* Return the code with which `ddprun explain` explains the job's end, for example "WORKER_FAILED". `f` is the job's first
+ * failure, or NULL. Without a finding, return the exit code as text, in `number`. Return NULL if the exit code is 0. The
+ * text is constant, or borrowed from `r`, `f` and `number`. */
+const char *cause_code_name(const struct report *r, const struct failure *f, char number[CAUSE_NUMBER_MAX]);
 
 /* --- common last lines of workers, and their meaning ------------------------------------------------------- */
 

@@ -365,12 +365,12 @@ static bool add_losses(cJSON *o, const struct report *r)
 static bool add_job(cJSON *o, const struct report *r)
 {
     struct failure room;
-    char stop[SIGNAL_NAME_MAX];
+    char stop[SIGNAL_NAME_MAX], number[CAUSE_NUMBER_MAX];
     const int stop_signal = cause_is_host(r) ? 0 : agent_stop_signal(r->agent);
     signal_name(stop, stop_signal);
     return json_add_number(o, "schema", REPORT_SCHEMA) && json_add_text(o, "outcome", outcome(r)) &&
            add_headline(o, r) && json_add_number(o, "exit_code", agent_exit_code(r->agent)) &&
-           json_add_text(o, "code", cause_code_name(r, cause_failure(r, &room))) &&
+           json_add_text(o, "code", cause_code_name(r, cause_failure(r, &room), number)) &&
            json_add_text(o, "job", r->plan->job) && json_add_text(o, "host", r->plan->facts->host) &&
            json_add_number(o, "node_rank", r->plan->node_rank) &&
            json_add_number(o, "nnodes", r->plan->nnodes) && add_local_only(o, r) &&

@@ -800,14 +800,16 @@ static void exit_code(const struct report *r, struct rows *rows)
     struct failure room;
     const struct failure *f = cause_failure(r, &room);
     const int code = agent_exit_code(r->agent), sig = f != NULL ? f->signal : agent_stop_signal(r->agent);
-    char name[SIGNAL_NAME_MAX], what[ENDING_MAX + 32] = "", whose[ENDING_MAX + LIMIT_TEXT];
+    char name[SIGNAL_NAME_MAX], what[ENDING_MAX + 32] = "", whose[ENDING_MAX + LIMIT_TEXT],
+                                                  number[CAUSE_NUMBER_MAX];
     signal_name(name, sig);
     if (sig != 0 && code == EXIT_CODE_SIGNAL + sig)
         snprintf(what, sizeof(what), " = 128 + %d (%s)", sig, name);
     whose_code(r, f, whose, sizeof(whose));
     rows_printf(rows, "exit", "%d%s%s", code, what, whose);
-    if (r->explain && cause_code_name(r, f) != NULL)
-        rows_printf(rows, "", "(ddprun explain %s)", cause_code_name(r, f));
+    const char *explained = cause_code_name(r, f, number);
+    if (r->explain && explained != NULL)
+        rows_printf(rows, "", "(ddprun explain %s)", explained);
 }
 
 bool report_text(const struct report *r, struct buf *out)

@@ -351,7 +351,9 @@ static const char *first_of(const char *text)
 {
     static char first[256];
     cJSON *json = cJSON_Parse(text);
-    decode_first_cause(json, first, sizeof(first));
+    const enum finding_code code = decode_first_cause(json, first, sizeof(first));
+    cr_expect_eq(code, strstr(first, "[NNODES_DIFFERS]") != NULL ? FINDING_NNODES_DIFFERS : FINDING_NONE,
+                 "%s", first);
     cJSON_Delete(json);
     return first;
 }

@@ -56,6 +56,42 @@ Test(report, says_when_the_code_is_not_that_of_the_first_failure, .fini = tear_d
                        (char *)text.data);
 }
 
+/* Expect this code in the JSON report, and as the argument of the hint in the printed report. */
+static void expect_code(const char *code)
+{
+    struct buf json = { 0 };
+    char row[80];
+    text.len = 0;
+    report.explain = true;
+    cr_assert(report_text(&report, &text) && buf_append(&text, "", 1));
+    cr_assert(event_finished(&json, &report) && buf_append(&json, "", 1));
+    snprintf(row, sizeof(row), "(ddprun explain %s)\n", code);
+    cr_expect_not_null(strstr((char *)text.data, row), "%s", (char *)text.data);
+    snprintf(row, sizeof(row), ",\"code\":\"%s\",", code);
+    cr_expect_not_null(strstr((char *)json.data, row), "%s", (char *)json.data);
+    buf_free(&json);
+}
+
+/* An exit that no finding describes has its exit code as its code. A hang explains more than the exit code. */
+Test(report, has_a_code_for_every_exit_that_can_be_explained, .fini = tear_down)
+{
+    const struct finding hang = { .code = FINDING_RANK_SLEEPS, .sentence = "rank 1 sleeps" };
+    const struct failure victim = {
+        .rank = 1, .local_rank = 1, .exit_code = 75, .victim = true, .host = "n1"
+    };
+    start(1, NULL);
+    run_all(1);
+    report.elsewhere = &victim;
+    expect_code("75");
+    report.hang = &hang;
+    expect_code("RANK_SLEEPS");
+    report.elsewhere = NULL;
+    report.hang = NULL;
+    step(AGENT_STOP, 3000, 0, SIGTERM);
+    step(AGENT_EXITED, 3100, 0, -SIGTERM);
+    expect_code("143");
+}
+
 /* Rank 1 has broken the connection. The victim, rank 0, ended before rank 1. */
 Test(report, tells_how_long_before_the_first_failure_a_victim_ended, .fini = tear_down)
 {

@@ -57,7 +57,7 @@ static bool append_ending(const struct report *r, const struct agent_worker *w, 
     if (w->verdict != WORKER_NOT_STARTED)
         return end_headline(w, r->evidence, out);
     const struct start_failure failure = start_failure(r, w);
-    return buf_printf(out, "could not be started: ") && start_cause(&failure, out);
+    return buf_printf(out, FAILURE_NOT_STARTED) && start_cause(&failure, out);
 }
 
 static enum finding_code finding_of(enum worker_verdict verdict)

@@ -46,7 +46,7 @@ static void ending_format_exit(char out[ENDING_MAX], const struct agent_worker *
 /* Describe an error of execve or fork. No ddprun program sets a locale, so strerror returns English. */
 static void ending_format_error(char out[ENDING_MAX], int error)
 {
-    snprintf(out, ENDING_MAX, "could not be started: %.60s", strerror(error));
+    snprintf(out, ENDING_MAX, FAILURE_NOT_STARTED "%.60s", strerror(error));
 }
 
 /* Describe the end of a worker. Only a worker that was started has an exit code or a signal. */

@@ -6,7 +6,9 @@
 #include "base/text.h"
 #include "diagnosis/profile.h"
 #include "diagnosis/text.h"
+#include "record/failure.h"
 
+#include <errno.h>
 #include <stdio.h>
 
 enum {
@@ -331,6 +333,26 @@ static void check_members(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
+/* Report a node that could not start the program, `time` after the start of the round. The errno of execve shows
+ * whether the program is missing or is not executable, and each of the two has its own remedy. */
+static void check_start(struct diagnosis *d, const struct snapshot_cause *cause, const char *time)
+{
+    static const char front[] = FAILURE_NOT_STARTED;
+    words who;
+    const bool has_front = strncmp(cause->words, front, strlen(front)) == 0;
+    const char *cannot = "cannot start the program",
+               *advice = finding_advice(FINDING_PROGRAM_MISSING_ON_NODE);
+    if (cause->error == ENOENT) {
+        cannot = "lacks the program or its interpreter";
+        advice = ADVICE_INSTALL;
+    } else if (cause->error == EACCES) {
+        cannot = "is not permitted to execute the program";
+        advice = ADVICE_PERMIT;
+    }
+    ADD(d, PROGRAM_MISSING_ON_NODE, node_named(who, cause->node_rank, cause->host, 0), "cannot_start", cannot,
+        "advice", advice, "time", time, "words", cause->words + (has_front ? strlen(front) : 0));
+}
+
 /* Report the worker whose failure ended the last round. If a lost node is the cause, report nothing here, because
  * check_gone reports the node. */
 static void check_cause(struct diagnosis *d, const struct snapshot *s)
@@ -339,13 +361,13 @@ static void check_cause(struct diagnosis *d, const struct snapshot *s)
     words who, time;
     if (!cause->known || cause->rank < 0)
         return;
+    duration(time, cause->after_ms);
     if (cause->error != 0) {
-        ADD(d, PROGRAM_MISSING_ON_NODE, node_named(who, cause->node_rank, cause->host, 0), "words",
-            cause->words);
+        check_start(d, cause, time);
         return;
     }
     snprintf(who, sizeof(who), "rank %d (%s, pid %d)", cause->rank, cause->host, cause->pid);
-    ADD(d, WORKER_FAILED, who, "words", cause->words, "time", duration(time, cause->after_ms));
+    ADD(d, WORKER_FAILED, who, "words", cause->words, "time", time);
 }
 
 /* --- PyTorch's ranks -------------------------------------------------------------------------------------- */

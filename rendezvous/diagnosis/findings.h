@@ -817,13 +817,18 @@
  * do not stop in time, the store drops the node and sends the reason DROPPED_STOP_SLOW. The agent of the node then
  * makes NODE_STOP_SLOW. */
 #define DROPPED_STOP_SLOW "its workers did not stop in time"
+#define ADVICE_INSTALL    "install the program, its interpreter and its libraries on every node under the same path"
+#define ADVICE_PERMIT                                                                                       \
+    "run 'chmod +x' on the program on that node, and check that its file system is not mounted with noexec"
 #define FINDINGS_OF_NODES(X)                                                                                \
     X(PROGRAM_MISSING_ON_NODE, ERROR,                                                                       \
-      "${subject} cannot start the program: ${words}",                                                      \
-      "install the program, its interpreter and its libraries on every node under the same path",           \
-      "node 1 (n1) cannot start the program: ./train: no such file or directory",                           \
-      "execve failed on that node, with ENOENT or EACCES for example. Typical causes: a program or virtual "        \
-      "environment that is only on a local disk of another node.")                                                            \
+      "${subject} ${cannot_start}, ${time} after the start of the round: ${words}",                         \
+      "a missing program: " ADVICE_INSTALL "; a program that is not executable: " ADVICE_PERMIT,            \
+      "node 1 (n1) lacks the program or its interpreter, 12 ms after the start of the round: ./train: no such " \
+      "file",                                                                                               \
+      "execve failed on that node. The sentence shows whether the program is missing (ENOENT), exists but is " \
+      "not executable (EACCES), or cannot be started for another reason. Typical causes: a program or virtual " \
+      "environment that is only on a local disk of another node, or a missing chmod +x.")                   \
     /* Usually a connection between ranks breaks because one of the ranks has ended. So this finding needs  \
      * proof that no rank had ended. ${agents} shows whether both nodes still reached the store. */                  \
     X(CONNECTION_BROKE, ERROR,                                                                              \

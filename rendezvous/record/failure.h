@@ -76,6 +76,9 @@ static inline enum no_restart no_restart_find(const char *word)
  * already printed the finding. No message contains this value. */
 #define FAILURE_HOST_LOST "host_lost"
 
+/* The beginning of the field `words` if the worker could not be started. The cause follows. */
+#define FAILURE_NOT_STARTED "could not be started: "
+
 /* The failure of a worker. The field `rank` is -1 if a node was lost or was stopped by its user. The agent that detects
  * the end of a worker fills in the record (launcher/node). hub/messages.h encodes and decodes the record. The store
  * copies the whole record, and launcher/report prints it in every node's report. */

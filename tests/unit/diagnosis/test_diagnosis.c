@@ -417,7 +417,18 @@ Test(diagnose_job, a_program_that_is_missing_on_one_node)
                                                  .node_rank = 1,
                                                  .words = "/opt/train: no such file",
                                                  .error = ENOENT });
+    EXPECT(s, "PROGRAM_MISSING_ON_NODE", "node 1 (n1)", "lacks the program");
     EXPECT(s, "PROGRAM_MISSING_ON_NODE", "node 1 (n1)", "/opt/train: no such file");
+    cr_expect_str_eq(look(s).list[0].advice, ADVICE_INSTALL);
+    s.cause.error = EACCES;
+    s.cause.words = "/opt/train is not executable";
+    EXPECT(s, "PROGRAM_MISSING_ON_NODE", "node 1 (n1)",
+           "is not permitted to execute the program");
+    cr_expect_str_eq(look(s).list[0].advice, ADVICE_PERMIT);
+    s.cause.error = ENOEXEC;
+    s.cause.words = "/opt/train is a program for aarch64";
+    EXPECT(s, "PROGRAM_MISSING_ON_NODE", "node 1 (n1)", "cannot start the program");
+    cr_expect_str_eq(look(s).list[0].advice, finding_advice(FINDING_PROGRAM_MISSING_ON_NODE));
 }
 
 Test(diagnose_job, workers_that_cannot_reach_each_other)
@@ -1061,10 +1072,11 @@ Test(findings, samples_are_findings_about_nodes)
     expect_sample_in(s, FINDING_WORKER_FAILED);
     s = CASE(RUNNING, .cause = { .known = true,
                                  .host = "n1",
-                                 .words = "./train: no such file or directory",
+                                 .words = "could not be started: ./train: no such file",
                                  .node_rank = 1,
                                  .rank = 3,
-                                 .error = ENOENT });
+                                 .error = ENOENT,
+                                 .after_ms = 12 });
     expect_sample_in(s, FINDING_PROGRAM_MISSING_ON_NODE);
 }
 

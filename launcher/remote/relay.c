@@ -68,6 +68,7 @@ struct relay {
     int child_in;                     /* write end of the child's stdin pipe; -1 if closed */
     char token[REMOTE_TOKEN_MAX];     /* the token that the relay sends to each probe */
     pid_t child;                      /* the host's ddprun, or the sender of log files; 0 without a child */
+    uint64_t job_ms;                  /* when the host's ddprun was started; 0 before that */
     char *collect;                    /* owned; log directory of the job; NULL without --collect_logs */
     char job_token[REMOTE_TOKEN_MAX]; /* the token in the message JOB; "" until JOB arrives */
     bool has_probed;                  /* the relay has answered a message PROBE */
@@ -91,12 +92,12 @@ struct relay {
     uint64_t branch_ms; /* a branch ends if the starter is silent for this time; 0 until BRANCH arrives */
 };
 
-/* Make a finding about this host. */
-static void find_host(enum finding_code code, const char *words, struct finding *f)
+/* Make a finding about this host. Only the sentence of HOST_LOST uses `time`, the time since the start of ddprun. */
+static void find_host(enum finding_code code, const char *words, const char *time, struct finding *f)
 {
     char host[256] = "this host";
     gethostname(host, sizeof(host) - 1);
-    finding_make(f, code, host, "words", words, NULL);
+    finding_make(f, code, host, "words", words, "time", time, NULL);
 }
 
 /* Print a finding about this host. `what` names the step or the file that failed, and `why` gives the reason. */
@@ -104,7 +105,7 @@ static void report_host(enum finding_code code, const char *what, const char *wh
 {
     char words[512];
     snprintf(words, sizeof(words), "%s: %s", what, why);
-    find_host(code, words, f);
+    find_host(code, words, "", f);
     log_error("%s", f->sentence);
     log_info("  try      %s", f->advice);
     log_info("  finding  %s", finding_code_name(f->code));
@@ -455,6 +456,7 @@ static void spawn_job(struct relay *r, char **argv, const char *secret, bool inp
         return;
     }
     const pid_t relay = getpid();
+    r->job_ms = clock_ms();
     r->child = fork();
     const int error = errno;
     if (r->child == 0)
@@ -761,7 +763,8 @@ static void send_reason(struct relay *r, const char *words)
 {
     struct finding f;
     struct buf line = { 0 };
-    find_host(FINDING_HOST_LOST, words, &f);
+    char time[TEXT_MS_MAX];
+    find_host(FINDING_HOST_LOST, words, text_ms(clock_ms() - r->job_ms, time), &f);
     if (remote_encode_end(f.subject, &f, true, &line))
         handle_NEWS(r, buf_slice(&line));
     buf_free(&line);

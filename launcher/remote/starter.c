@@ -112,9 +112,10 @@ struct starter {
     struct peer *peers;
     struct links *links;
     int n;
-    int n_running;  /* number of hosts that have received the job */
-    int n_ended;    /* number of hosts in the state ENDED */
-    int n_starting; /* number of hosts in the state STARTING that the starter itself starts */
+    int n_running;   /* number of hosts that have received the job */
+    uint64_t job_ms; /* when the starter sent the job to the hosts; 0 before that */
+    int n_ended;     /* number of hosts in the state ENDED */
+    int n_starting;  /* number of hosts in the state STARTING that the starter itself starts */
     uv_loop_t loop;
     uv_timer_t beat;
     uv_poll_t lifeline; /* the pipe from the guardian; EOF means that the guardian has died */
@@ -622,6 +623,7 @@ static void run_job(struct starter *s)
                                            .secret = digits,
                                            .token = s->token };
     bool ok = true;
+    s->job_ms = clock_ms();
     for (int i = 0; ok && i < s->n; i++) {
         struct buf body = { 0 };
         ok = start_job(s->facts, s->peers[i].host, i, s->peers[i].reads_input, &meeting, &body) &&
@@ -823,9 +825,10 @@ static void pass_end(const struct peer *p, int exit_code)
 {
     struct buf line = { 0 };
     struct finding f;
-    char words[32];
+    char words[32], time[TEXT_MS_MAX];
     snprintf(words, sizeof(words), "exit code %d", exit_code);
-    finding_make(&f, FINDING_HOST_ENDED, p->host->name, "words", words, NULL);
+    finding_make(&f, FINDING_HOST_ENDED, p->host->name, "words", words, "time",
+                 text_ms(clock_ms() - p->starter->job_ms, time), NULL);
     if (p->starter->stops == 0 && remote_encode_end(p->host->name, &f, false, &line))
         pass_finding(p, buf_slice(&line));
     buf_free(&line);
@@ -953,7 +956,7 @@ static void lose_host(struct peer *p, const struct link *link)
     const struct received_signal *last = &s->stop_memory.last;
     struct finding f;
     struct buf line = { 0 };
-    char words[HOST_NAME_SIZE + 64];
+    char words[HOST_NAME_SIZE + 64], time[TEXT_MS_MAX];
     if (s->stops > 0) {
         snprintf(words, sizeof(words), ": the remote shell of %s has ended, too, so the job ends",
                  p->host->name);
@@ -963,7 +966,8 @@ static void lose_host(struct peer *p, const struct link *link)
         return;
     }
     snprintf(words, sizeof(words), "exit status %d", link_exit_code(link));
-    finding_make(&f, FINDING_HOST_LOST, p->host->name, "words", words, NULL);
+    finding_make(&f, FINDING_HOST_LOST, p->host->name, "words", words, "time",
+                 text_ms(clock_ms() - s->job_ms, time), NULL);
     if (remote_encode_end(p->host->name, &f, true, &line))
         pass_finding(p, buf_slice(&line));
     buf_free(&line);

@@ -151,9 +151,15 @@ const char *cause_code_name(const struct report *r, const struct failure *f, cha
     return exit_code != 0 ? number : NULL;
 }
 
+/* Return when the last attempt began, by the agent's clock. */
+static uint64_t attempt_started_ms(const struct report *r)
+{
+    return r->n_failed > 0 ? r->failed[r->n_failed - 1].started_ms : r->started_ms;
+}
+
 /* Append one line with the rank, its host, and how and when the rank ended. A search through many logs then finds all
- * these facts at once. The time counts from the start of the worker if the worker is on this node, else from the start
- * of the attempt. If a node or the job has failed instead of a rank, append only f->words. */
+ * these facts at once. The time counts from the start of the worker if a worker of this node was started, else from the
+ * start of the attempt. If a node or the job has failed instead of a rank, append only f->words. */
 static bool failure_headline(const struct report *r, const struct failure *f, struct buf *out)
 {
     const bool here = r->elsewhere == NULL;
@@ -165,9 +171,9 @@ static bool failure_headline(const struct report *r, const struct failure *f, st
                          : here && r->plan->world_size == 1 ? "failed: "
                                                             : "failed first: ",
                          f->words);
-    if (here && f->error != 0)
-        return ok;
-    return ok && buf_printf(out, ", %s after %s start", text_ms(f->after_ms, after), here ? "its" : "the");
+    const bool never_started = here && f->error != 0;
+    text_ms(never_started ? cause_worker(r)->ended_ms - attempt_started_ms(r) : f->after_ms, after);
+    return ok && buf_printf(out, ", %s after %s start", after, here && !never_started ? "its" : "the");
 }
 
 bool cause_never_began(const struct report *r)

@@ -566,7 +566,7 @@ static const char *belong(words out, const struct snapshot *s)
 static void check_torch_surplus(struct diagnosis *d, const struct snapshot *s)
 {
     char who[WHO_MAX];
-    words setup, count, ranks;
+    words setup, count, ranks, time;
     struct buf text = { 0 };
     const enum finding_code code =
         has_strangers(&s->surplus) ? FINDING_STORE_SHARED : FINDING_GROUP_TOO_LARGE;
@@ -578,7 +578,7 @@ static void check_torch_surplus(struct diagnosis *d, const struct snapshot *s)
     buf_free(&text);
     finding_make(f, code, words_of(setup, &s->surplus.key, torch_key_append_setup), "count",
                  number(count, s->surplus.count), "come", surplus_words(&s->surplus), "belong",
-                 belong(ranks, s), "who", who, NULL);
+                 belong(ranks, s), "time", duration(time, s->surplus.for_ms), "who", who, NULL);
 }
 
 /* --- ranks that others wait for ------------------------------------------------------------------------- */

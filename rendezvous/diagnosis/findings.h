@@ -233,9 +233,9 @@
       "getaddrinfo returned EAI_NONAME. The name of a new pod or machine can take a minute to appear. Typical "     \
       "causes: a spelling error, or a pod whose service does not exist yet.")                                       \
     X(RESOLVER_DOWN, ERROR,                                                                                 \
-      "${this_host} cannot resolve '${host}': the name service fails",                                      \
+      "${this_host} cannot resolve '${host}': the name service failed after ${took}",                       \
       "check /etc/resolv.conf on ${this_host}, or pass a numeric address",                                  \
-      "n1 cannot resolve 'n0': the name service fails",                                                     \
+      "n1 cannot resolve 'n0': the name service failed after 10 ms",                                        \
       "getaddrinfo returned EAI_AGAIN. Typical causes: a wrong name server, or a network that is not "      \
       "up yet.")                                                                                            \
     X(RESOLVER_SILENT, ERROR,                                                                               \
@@ -434,15 +434,15 @@
       "ddprun does not recognize the protocol of the reply. Typical cause: a port that another program "    \
       "of that host uses.")                                                                                 \
     X(HELLO_FAILED, ERROR,                                                                                  \
-      "the connection to ${at} broke during the first message: ${error}",                                   \
+      "the connection to ${at} broke during the first message, after ${took}: ${error}",                    \
       "check the network between ${this_host} and ${address}",                                              \
-      "the connection to 10.0.0.1:29500 broke during the first message: connection reset by peer",          \
+      "the connection to 10.0.0.1:29500 broke during the first message, after 2.0 s: connection reset by peer", \
       "Reading or writing the first message failed with a system error. Typical cause: a firewall or "      \
       "load balancer that resets connections.")                                                             \
     X(NO_ANSWER_YET, ERROR,                                                                                 \
-      "${this_host} still waits for the lookup of ${host} or for a connection to ${host}",                   \
+      "${this_host} has waited ${took} for the lookup of ${host} or for a connection to ${host}",           \
       "pass a longer --timeout, and check that ${host} runs ddprun",                                        \
-      "n1 still waits for the lookup of n0 or for a connection to n0",                                       \
+      "n1 has waited 3.0 s for the lookup of n0 or for a connection to n0",                                 \
       "The wait for the store ended before any lookup or connection attempt had a result. Typical cause: "  \
       "a short --timeout.")
 
@@ -678,16 +678,16 @@
       "each user.")                                                                                         \
     /* The next findings report failures after the remote shell has started ddprun on the host. */                                   \
     X(HOST_ENDED, ERROR,                                                                                    \
-      "${subject}: ddprun has ended (${words}), so the job cannot begin",                                   \
+      "${subject}: ddprun ended ${time} after its start (${words}), so the job cannot begin",               \
       "read the output of ${subject} above, correct the error and start again",                              \
-      "n1: ddprun has ended (exit code 125), so the job cannot begin",                                      \
+      "n1: ddprun ended 2.0 s after its start (exit code 125), so the job cannot begin",                    \
       "With --hosts, ddprun on one host ended before all nodes had joined. The other nodes end, too, " \
       "because ddprun is not started again on that host. Typical causes: an option that is wrong there, or " \
       "a user who stopped ddprun there.")                                                             \
     X(HOST_LOST, ERROR,                                                                                     \
-      "${subject} was lost: its remote shell ended while the job ran (${words})",                           \
+      "${subject} was lost ${time} after the start of ddprun there: its remote shell ended (${words})",     \
       "check ${subject} and the network to it; the workers on ${subject} stop by themselves",                  \
-      "n1 was lost: its remote shell ended while the job ran (exit status 255)",                            \
+      "n1 was lost 12 min after the start of ddprun there: its remote shell ended (exit status 255)",       \
       "ssh ended although ddprun on that host had not reported its end. Typical causes: a failure of "      \
       "the host or the network, or a user who stopped ssh.")                                                \
     X(NO_COMMON_ADDRESS, ERROR,                                                                             \
@@ -1089,17 +1089,18 @@
       "identified itself as this rank. Typical causes: imports that take long, or a program without "       \
       "init_process_group.")                                                                                \
     X(RANK_UNKNOWN, ERROR,                                                                                  \
-      "${subject}: never connected",                                                                        \
+      "${subject}: never connected${within}",                                                               \
       "check how the rank is started: no ddprun reported its start, and no process connected as this rank", \
-      "rank 3: never connected",                                                                            \
+      "rank 3: never connected within 32.0 s",                                                              \
       "The others wait for this rank, because its number is below WORLD_SIZE. But no ddprun has reported "  \
       "its start, and no process has connected as this rank. Typical cause: a WORLD_SIZE that is larger "   \
       "than the number of started ranks.")                                                                  \
     X(RANK_SLOW, WARNING,                                                                                   \
-      "${subject} ${is} slow: ${it} waits ${own} % of the time in collectives, the others ${others} %${where}",   \
+      "${subject} ${is} slow: ${it} waited ${own} % of the last ${time} in collectives, the others ${others} " \
+      "%${where}",                                                                                          \
       "compare this rank with the others: amount of data, other processes on its CPUs, clock of its "       \
       "GPU; 'ddpctl top' shows all ranks",                                                                  \
-      "rank 2 (n1, pid 812) is slow: it waits 1 % of the time in collectives, the others 17 %; "            \
+      "rank 2 (n1, pid 812) is slow: it waited 1 % of the last 60.0 s in collectives, the others 17 %; "    \
       "it spends extra time in augment (data.py:41)",                                                       \
       "With --profile_ranks the stacks are sampled twice a second. Every collective waits for the "         \
       "slowest rank, so the slowest rank itself waits least. Samples in which all ranks wait for a GPU "    \
@@ -1268,29 +1269,31 @@
  * until the end of the round. */
 #define FINDINGS_OF_TORCH(X)                                                                                \
     X(STORE_SHARED, ERROR,                                                                                  \
-      "${subject}: two launches share this store (${count} ${come}, ${belong}): ${who}",                    \
+      "${subject}: two launches have shared this store for ${time} (${count} ${come}, ${belong}): ${who}",  \
       "stop the unwanted launch, and restart the other launch if it waits, because PyTorch still counts " \
       "the stopped processes; to keep the launches apart, give each launch its own --master_port",                                   \
-      "init_process_group: two launches share this store (4 processes take part, but the job has 2 "        \
-      "ranks): pid 90 on n1 (python x.py), as rank 0; pid 91 on n1 (python x.py), as rank 1; rank 0 (n1, "  \
-      "pid 71); rank 1 (n1, pid 72)",                                                                       \
+      "init_process_group: two launches have shared this store for 10.0 s (4 processes take part, but the " \
+      "job has 2 ranks): pid 90 on n1 (python x.py), as rank 0; pid 91 on n1 (python x.py), as rank 1; rank 0 " \
+      "(n1, pid 71); rank 1 (n1, pid 72)",                                                                  \
       "Processes of another launch have registered in the same process group. Typical cause: two "       \
       "launches with the same host and port.")                                                              \
     X(GROUP_TOO_LARGE, WARNING,                                                                             \
-      "${subject}: ${count} ${come}, ${belong}: ${who}",                                                    \
+      "${subject}: ${count} ${come}, ${belong}, for ${time}: ${who}",                                       \
       "if the program starts processes that join the group (mp.spawn), start them with --nproc_per_node "   \
       "instead; if the program sets the group up twice, give the second group its own keys: "               \
       "init_process_group(store=PrefixStore('second', TCPStore(...)), ...); if another launch used this "   \
       "store, give each launch its own --master_port",                                                      \
-      "init_process_group: 4 processes of this job take part, but the job has 2 ranks: pid 75, started by " \
-      "rank 0; pid 76, started by rank 1; rank 0 (n1, pid 71); rank 1 (n1, pid 72)",                        \
+      "init_process_group: 4 processes of this job take part, but the job has 2 ranks, for 10.0 s: pid 75, " \
+      "started by rank 0; pid 76, started by rank 1; rank 0 (n1, pid 71); rank 1 (n1, pid 72)",             \
       "More processes registered in a PyTorch process group than the job has ranks. Typical causes: mp.spawn "      \
       "inside the workers, or a second init_process_group with the same store.")                                    \
     X(RANK_REPEATED, WARNING,                                                                               \
-      "${subject} has registered twice in init_process_group: two processes act as this rank",              \
+      "${subject} has registered twice in init_process_group, the second time ${time} ago: two processes act " \
+      "as this rank",                                                                                       \
       "if the program starts processes that join the group (mp.spawn), start them with "                    \
       "--nproc_per_node instead, or set another MASTER_PORT for them",                                      \
-      "rank 0 has registered twice in init_process_group: two processes act as this rank",                  \
+      "rank 0 has registered twice in init_process_group, the second time 4.0 s ago: two processes act as " \
+      "this rank",                                                                                          \
       "Two connections have set the address of the same rank. ddprun reports this only if a worker has failed " \
       "or the job makes no progress. Typical cause: every worker starts its own ranks, which inherit MASTER_PORT.")             \
     X(GROUP_BEYOND_JOB, ERROR,                                                                              \

@@ -97,6 +97,7 @@ struct snapshot_surplus {
                      * have closed; if there is no barrier, the same number as `n` */
     const struct snapshot_claim *claims; /* sorted: the processes of the job are first */
     uint32_t n;
+    uint64_t for_ms; /* time since the latest registration of these processes */
 };
 
 /* A finding of a node about itself, or of a rank about its network. */

@@ -148,6 +148,7 @@ struct torch_meets {
     uint32_t last_id;
     uint32_t owners_asked; /* number of questions to agents for the owner of a process in this attempt */
     uint32_t repeated;     /* 1 + the latest rank whose address two processes have published; 0 = none */
+    uint64_t repeated_ms;  /* when the second of these processes published the address */
     struct torch_meet meet[TORCH_MEETS_MAX];
 };
 
@@ -162,8 +163,9 @@ struct torch_client {
     uint64_t since_ms, left_ms; /* since_ms: start of the wait; left_ms: when the session gave up the wait, 0
                                  * = the session has not given up */
     uint64_t tried_ms;          /* when the session last began or continued a setup; 0 = never */
-    struct torch_key key;       /* the awaited key, decoded; key.name is always empty */
-    char *owner; /* owned: an agent's description of a process that is not a worker; NULL = none */
+    uint64_t registered_ms; /* when the session last entered a barrier or published an address; 0 = never */
+    struct torch_key key;   /* the awaited key, decoded; key.name is always empty */
+    char *owner;            /* owned: an agent's description of a process that is not a worker; NULL = none */
 };
 
 /* Return the state at *at, and allocate it in the first call. Return NULL if memory is short. The caller then records

@@ -748,13 +748,14 @@ static void report_stopped(struct job *job, const struct snapshot *s, struct dia
 /* Report that two processes act as one rank. Do nothing if an earlier report has already listed these processes. */
 void monitor_report_repeated(struct job *job)
 {
-    words who;
+    words who, time;
     struct diagnosis *d = job->meets.repeated != 0 ? calloc(1, sizeof(*d)) : NULL;
     if (d == NULL)
         return;
     d->n = 1;
     snprintf(who, sizeof(who), "rank %u", job->meets.repeated - 1);
-    finding_make(&d->list[0], FINDING_RANK_REPEATED, who, NULL);
+    finding_make(&d->list[0], FINDING_RANK_REPEATED, who, "time",
+                 duration(time, job->hub->now_ms - job->meets.repeated_ms), NULL);
     report_line(job, d, 0, 0);
     events_finding(job, &d->list[0]);
     job->meets.repeated = 0;

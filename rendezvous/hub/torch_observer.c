@@ -69,7 +69,7 @@ static void count_in(struct session *s, struct torch_meet *meet, int64_t delta)
     s->torch->meet = meet->id;
     if (delta <= 0)
         return;
-    s->waits_since_ms = s->torch->tried_ms = s->job->hub->now_ms;
+    s->waits_since_ms = s->torch->tried_ms = s->torch->registered_ms = s->job->hub->now_ms;
     if (has_surplus(s->job, torch_meet_key(meet), meet->count))
         suspect_surplus(s);
     schedule_torch(s->job, false);
@@ -118,12 +118,15 @@ static void on_set(void *user, struct slice key, bool anew)
         torch_key_when(&read) == TORCH_LATER)
         return;
     s->torch->rank = (uint32_t)read.rank + 1;
+    s->torch->registered_ms = s->job->hub->now_ms;
     schedule_joined(s->job);
     job_touch(s->job);
     if (!anew)
         return;
-    if (has_twin(s))
+    if (has_twin(s)) {
         s->job->meets.repeated = s->torch->rank;
+        s->job->meets.repeated_ms = s->job->hub->now_ms;
+    }
     suspect_surplus(s);
 }
 
@@ -311,9 +314,10 @@ static int by_claim(const void *a, const void *b)
 /* --- all claims ----------------------------------------------------------------------------------------- */
 
 /* Collect the claims of the clients that have arrived in the barrier `meet`. If `meet` is NULL, collect the claims of
- * the clients that have published an address. Return the number of claims. */
+ * the clients that have published an address. Return the number of claims. Set *last_ms to the time of the latest of
+ * these registrations. */
 static uint32_t collect_claims(const struct job *job, const struct torch_meet *meet,
-                               struct snapshot_claim *claims)
+                               struct snapshot_claim *claims, uint64_t *last_ms)
 {
     uint32_t n = 0;
     LIST_EACH(node, &job->sessions)
@@ -323,6 +327,7 @@ static uint32_t collect_claims(const struct job *job, const struct torch_meet *m
             continue;
         claims[n] = claim_of(s);
         claims[n++].published = s->torch->rank;
+        *last_ms = s->torch->registered_ms > *last_ms ? s->torch->registered_ms : *last_ms;
     }
     return n;
 }
@@ -361,10 +366,12 @@ bool torch_surplus(const struct job *job, struct snapshot *s, struct snapshot_cl
 {
     const struct torch_meet *meet = find_surplus(job, &s->surplus.key);
     struct snapshot_claim *list = *claims = calloc(count_clients(job) + 1, sizeof(*list));
+    uint64_t last_ms = 0;
     if (list == NULL)
         return false;
-    s->surplus.n = collect_claims(job, meet, list);
+    s->surplus.n = collect_claims(job, meet, list, &last_ms);
     s->surplus.claims = list;
+    s->surplus.for_ms = job->hub->now_ms - last_ms;
     if (meet == NULL) {
         s->surplus.key = (struct torch_key){ 0 };
         /* are_double() needs this order. */

@@ -641,6 +641,12 @@ HOSTS_TEST(a_single_host_without_an_address_ends_the_start)
 
 #define APART "--master_addr=127.0.0.1", "true"
 
+static void expect_number_after(const struct run_result *r, const char *front)
+{
+    const char *at = strstr(r->err, front);
+    cr_expect(at != NULL && at[strlen(front)] >= '0' && at[strlen(front)] <= '9', "%s", r->err);
+}
+
 /* Host `island` does not reach the store. This host prints no message about this fault, because node 0 prints the
  * reason while node 0 waits. */
 HOSTS_TEST(a_host_that_does_not_reach_the_store_is_explained_by_the_others)
@@ -686,8 +692,8 @@ HOSTS_TEST(a_host_that_is_killed_before_the_job_begins_ends_the_wait_of_all)
     kill(guardian, SIGKILL);
     struct run_result r = run_wait(p);
     cr_expect_neq(r.exit_code, 0);
-    SAYS(r, "island: ddprun");
     SAYS(r, "[HOST_ENDED]");
+    expect_number_after(&r, "island: ddprun ended ");
 }
 
 /* Hosts `leaver` and `leaver2` give up, and node 0 ends as soon as one of these two hosts has given up. Host `records`
@@ -1148,6 +1154,7 @@ HOSTS_TEST(a_killed_relay_is_a_lost_host)
     struct run_result r = run_wait(p);
     EXPECT(r, 125);
     SAYS(r, "HOST_LOST");
+    expect_number_after(&r, " was lost ");
     job_witness_close(&w);
 }
 

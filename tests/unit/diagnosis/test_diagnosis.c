@@ -950,7 +950,7 @@ Test(findings, samples_are_findings_about_a_rank)
                                        .wchan = "futex_wait") },
         { FINDING_RANK_NOT_CONNECTED,
           SAMPLE(.started = true, .round_ms = 32000, .proc_state = 'S', .wchan = "futex_wait") },
-        { FINDING_RANK_UNKNOWN, { .rank = 3 } },
+        { FINDING_RANK_UNKNOWN, { .rank = 3, .round_ms = 32000 } },
     };
     for (size_t i = 0; i < LEN(cases); i++) {
         struct finding f;
@@ -1147,6 +1147,33 @@ Test(findings, durations_of_examples_have_the_printed_form)
 #define X(code, grade, sentence, advice, example, detection) expect_durations(#code, example);
     FINDINGS(X)
 #undef X
+}
+
+/* Return true if the text has a duration, such as "12 ms", "32.0 s" or "5.0 min". */
+static bool has_duration(const char *text)
+{
+    static const char *const units[] = { "ms", "s", "min", "h" };
+    for (const char *at = strchr(text, ' '); at != NULL; at = strchr(at + 1, ' '))
+        for (size_t i = 0; at > text && isdigit((unsigned char)at[-1]) && i < LEN(units); i++)
+            if (strncmp(at + 1, units[i], strlen(units[i])) == 0 &&
+                !isalnum((unsigned char)at[1 + strlen(units[i])]))
+                return true;
+    return false;
+}
+
+/* A reader of a log must learn when an event happened, or for how long a state has lasted. */
+Test(findings, an_event_has_a_time)
+{
+    static const enum finding_code events[] = {
+        FINDING_RESOLVER_DOWN, FINDING_HELLO_FAILED,    FINDING_NO_ANSWER_YET,
+        FINDING_HOST_ENDED,    FINDING_HOST_LOST,       FINDING_PROGRAM_MISSING_ON_NODE,
+        FINDING_STORE_SHARED,  FINDING_GROUP_TOO_LARGE, FINDING_RANK_REPEATED,
+        FINDING_RANK_UNKNOWN,  FINDING_RANK_SLOW,
+    };
+    for (size_t i = 0; i < LEN(events); i++)
+        cr_expect(has_duration(examples[events[i]]), "%s: %s", finding_code_name(events[i]),
+                  examples[events[i]]);
+    cr_expect_not(has_duration("rank 0 (n1, pid 7) has 2 slots and 3 members"));
 }
 
 /* The placeholders that an advice may contain. `ddprun explain` prints their names in capitals, so each name must

@@ -225,6 +225,7 @@ Test(profile, the_finding_names_the_rank_the_shares_and_what_it_does_instead)
     cr_expect_eq(d.list[0].code, FINDING_RANK_SLOW);
     cr_expect_str_eq(d.list[0].subject, "rank 2 (n1, pid 812)");
     cr_expect_not_null(strstr(d.list[0].sentence, " augment (data.py:41)"), "%s", d.list[0].sentence);
+    cr_expect_not_null(strstr(d.list[0].sentence, " 32.0 s "), "%s", d.list[0].sentence);
     profile_free(&p);
 }
 

@@ -293,6 +293,7 @@ Test(torch_watch, two_launches_of_one_store_are_told_at_once)
     sim_at(&sim, 1000);
     const char *text = told();
     cr_expect(strstr(text, "\"code\":\"STORE_SHARED\"") != NULL, "%s", text);
+    cr_expect(strstr(text, " for 800 ms (4 ") != NULL, "%s", text);
     cr_expect(strstr(text, ": python3 (pid 900) on n0; python3 (pid 901) on n0; rank 0 (n0, pid 100); rank 1 "
                            "(n0, pid 101)") != NULL,
               "%s", text);
@@ -382,7 +383,7 @@ Test(torch_watch, children_of_ranks_are_no_second_launch)
     sim_at(&sim, 12500);
     const char *text = told();
     cr_expect(strstr(text, "3 processes ") != NULL, "%s", text);
-    cr_expect(strstr(text, "pid 150, started") != NULL, "%s", text);
+    cr_expect(strstr(text, ", for 9.4 s: pid 150, started") != NULL, "%s", text);
     cr_expect(strstr(text, "[GROUP_TOO_LARGE]") != NULL, "%s", text);
 }
 
@@ -411,8 +412,10 @@ Test(torch_watch, a_failure_after_two_processes_were_one_rank_names_that_rank)
     client(OTHER1, -1, 0);
     set(OTHER0, ADDRESS "0");
     set(OTHER1, ADDRESS "0");
+    sim_at(&sim, 100);
     fail_rank_0();
     const char *text = told();
+    cr_expect(strstr(text, " 100 ms ago") != NULL, "%s", text);
     cr_expect(strstr(text, "rank 0 has") != NULL && strstr(text, "[RANK_REPEATED]") != NULL, "%s", text);
 }
 

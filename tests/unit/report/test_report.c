@@ -254,12 +254,12 @@ Test(report, shows_what_the_worker_recorded_and_what_it_means, .fini = tear_down
         "  exit     1, because of rank 0 on n1\n");
 }
 
-/* The report breaks the line before [RANK_REPEATED], and drops the blanks between the sentence and this code. */
+/* The report breaks the line before [KEY_NOT_SET], and drops the blanks between the sentence and this code. */
 Test(report, no_line_ends_with_a_blank, .fini = tear_down)
 {
-    const struct finding hang = { .code = FINDING_RANK_REPEATED,
-                                  .sentence = "rank 0 has registered twice in init_process_group: two "
-                                              "processes act as this rank" };
+    const struct finding hang = { .code = FINDING_KEY_NOT_SET,
+                                  .sentence = "rank 1 (n1, pid 812) waits for key 'model-ready', for 32.0 s "
+                                              "now; no rank has set it" };
     start(1, NULL);
     report.hang = &hang;
     run_all(1);
@@ -268,8 +268,8 @@ Test(report, no_line_ends_with_a_blank, .fini = tear_down)
            "  worker   rank 0 (local rank 0), pid 4000, host n1\n"
            "  times    started 2023-11-14 22:13:21.000, ended 22:13:22.000\n"
            "  output   the worker wrote nothing\n"
-           "  hang     rank 0 has registered twice in init_process_group: two processes act as this rank\n"
-           "           [RANK_REPEATED]\n"
+           "  hang     rank 1 (n1, pid 812) waits for key 'model-ready', for 32.0 s now; no rank has set it\n"
+           "           [KEY_NOT_SET]\n"
            "  exit     1, because of rank 0 on n1\n");
 }
 
@@ -363,7 +363,7 @@ Test(report, of_a_program_that_cannot_be_started_names_path_reason_and_cure, .fi
     start(2, "logs");
     report.file = &look;
     step(AGENT_SPAWN_FAILED, 1000, 0, EACCES);
-    expect("ddprun: rank 0 on n1 could not be started: ./train is not executable\n"
+    expect("ddprun: rank 0 on n1 could not be started: ./train is not executable, 500 ms after the start\n"
            "  try      run 'chmod +x ./train'; for a Python script, run 'python3 -u ./train' instead\n"
            "  worker   rank 0 (local rank 0), host n1\n"
            "  times    start failed 2023-11-14 22:13:21.000\n"

@@ -45,8 +45,8 @@ static void check_refusal(struct diagnosis *d, const struct snapshot *s, const s
         return;
     if (code == FINDING_NODE_RANK_TAKEN)
         unclaimed_ranks(unclaimed, s);
-    finding_make(slot, code, process(who, r->host, r->pid), "time", duration(time, r->ago_ms), "words",
-                 r->words, "unclaimed", unclaimed, NULL);
+    finding_make(slot, code, process(who, r->host, r->addr, r->pid), "time", duration(time, r->ago_ms),
+                 "words", r->words, "unclaimed", unclaimed, NULL);
 }
 
 /* Return true if a rejection may concern the job. While a round runs, the job needs no further node. So a rejection

@@ -449,7 +449,7 @@
 /* Rejected nodes. The store decides whether a node may join (job/admission.c). If two nodes have different values,
  * ${words} names both hosts and both values. The user must then compare two command lines. The rejected ddprun prints
  * the finding and exits. The other nodes also print the finding, because they wait for the rejected node. */
-#define FINDING_WAS_REJECTED "a node was rejected ${time} ago: ${words}"
+#define FINDING_WAS_REJECTED "${subject} was rejected ${time} ago: ${words}"
 #define FINDINGS_OF_REFUSALS(X)                                                                             \
     X(WRONG_TASK_LAYOUT, ERROR,                                                                             \
       "${words}",                                                                                           \
@@ -465,22 +465,22 @@
       FINDING_WAS_REJECTED,                                                                                 \
       "stop one of the two ddprun processes; two jobs on the same nodes need different --rdzv_id and "      \
       "--master_port",                                                                                      \
-      "a node was rejected 2.0 s ago: ddprun was started twice on n1: pid 80 has the same --node_rank=1 "    \
-      "as pid 71",                                                                                           \
+      "n1 (10.0.0.2, pid 80) was rejected 2.0 s ago: ddprun was started twice on n1: pid 80 has the same "  \
+      "--node_rank=1 as pid 71",                                                                            \
       "Two agents on one host joined with the same node rank. Typical causes: a scheduler that starts "     \
       "several tasks on a node, or a ddprun of an earlier start.")                                          \
     X(NODE_RANK_TAKEN, ERROR,                                                                               \
       FINDING_WAS_REJECTED "${unclaimed}",                                                                  \
       "give every node its own --node_rank, or stop the ddprun that belongs to an earlier start",             \
-      "a node was rejected 2.0 s ago: n2 (pid 90) has the same --node_rank=1 as n1 (pid 80); no node has "   \
-      "node rank 2: was the same --node_rank used on every node?",                                           \
+      "n2 (10.0.0.3, pid 90) was rejected 2.0 s ago: n2 (pid 90) has the same --node_rank=1 as n1 (pid "    \
+      "80); no node has node rank 2: was the same --node_rank used on every node?",                         \
       "Two agents on different hosts joined with the same node rank. Typical cause: a copied command "      \
       "line.")                                                                                              \
     X(NODE_RANK_TOO_HIGH, ERROR,                                                                            \
       FINDING_WAS_REJECTED,                                                                                 \
       "pass a --node_rank from 0 to nnodes - 1, or raise --nnodes on every node",                           \
-      "a node was rejected 2.0 s ago: n2 (pid 90) has --node_rank=2: must be less than --nnodes=2, the "    \
-      "value on node 0 (n0, pid 71)",                                                                       \
+      "n2 (10.0.0.3, pid 90) was rejected 2.0 s ago: n2 (pid 90) has --node_rank=2: must be less than "     \
+      "--nnodes=2, the value on node 0 (n0, pid 71)",                                                       \
       "Node ranks begin at 0, so the highest is one below --nnodes. The store compared the requested "      \
       "node rank with the --nnodes of the job. Typical causes: node ranks counted from 1, or an --nnodes "   \
       "that is still the value of a smaller job.")                                                           \
@@ -488,8 +488,8 @@
     X(JOB_FULL, ERROR,                                                                                      \
       FINDING_WAS_REJECTED,                                                                                 \
       "raise --nnodes, or stop the extra node, which may belong to an earlier start or to another job",     \
-      "a node was rejected 2.0 s ago: n3 (pid 99) is one node too many: job 'a' already has 2 of 2 nodes; " \
-      "the first node was n0",                                                                              \
+      "n3 (10.0.0.4, pid 99) was rejected 2.0 s ago: n3 (pid 99) is one node too many: job 'a' already "    \
+      "has 2 of 2 nodes; the first node was n0",                                                            \
       "More nodes joined than --nnodes allows. Typical causes: a node of an earlier start that still runs, or "     \
       "one start too many.")                                                                                        \
     /* The nodes sent different values of one parameter. The first node sets the expected value. */         \
@@ -497,30 +497,33 @@
       FINDING_WAS_REJECTED,                                                                                 \
       "install the same version of ddprun, and of ddp-rendezvous if used, on every host; versions may "     \
       "differ only in the third number",                                                                    \
-      "a node was rejected 2.0 s ago: n1 (pid 90) runs ddprun 0.2.0, but n0 (pid 80), which joined earlier, runs ddprun 0.1.0",\
+      "n1 (10.0.0.2, pid 90) was rejected 2.0 s ago: n1 (pid 90) runs ddprun 0.2.0, but n0 (pid 80), "      \
+      "which joined earlier, runs ddprun 0.1.0",                                                            \
       "A node has another version of ddprun than the other nodes or the store. Typical causes: an update " \
       "of ddprun on some nodes only, or several ddprun in PATH.")                                           \
     X(JOB_DIFFERS, ERROR,                                                                                   \
       FINDING_WAS_REJECTED,                                                                                 \
       "pass the same --rdzv_id on every node, or give each job its own port",                               \
-      "a node was rejected 2.0 s ago: n1 belongs to job 'b', but this is the rendezvous of job 'a'",        \
+      "n1 (10.0.0.2, pid 80) was rejected 2.0 s ago: n1 belongs to job 'b', but this is the rendezvous "    \
+      "of job 'a'",                                                                                         \
       "A node joined with another job id. Typical cause: two jobs share a host and a port.")                \
     X(NNODES_DIFFERS, ERROR,                                                                                \
       FINDING_WAS_REJECTED,                                                                                 \
       "pass the same --nnodes on every node",                                                               \
-      "a node was rejected 2.0 s ago: n1 has --nnodes=3, n0 has --nnodes=2",              \
+      "n1 (10.0.0.2, pid 80) was rejected 2.0 s ago: n1 has --nnodes=3, n0 has --nnodes=2",                 \
       "The agents sent different values of --nnodes when they joined. Typical causes: different command "           \
       "lines, or PET_NNODES set on one node.")                                                                      \
     X(NPROC_DIFFERS, ERROR,                                                                                 \
       FINDING_WAS_REJECTED,                                                                                 \
       "pass the same --nproc_per_node on every node, or pass --uneven",                                     \
-      "a node was rejected 2.0 s ago: n1 has --nproc_per_node=4, n0 has --nproc_per_node=8",                \
+      "n1 (10.0.0.2, pid 80) was rejected 2.0 s ago: n1 has --nproc_per_node=4, n0 has --nproc_per_node=8", \
       "The agents sent different numbers of workers, and --uneven is not set. Typical causes: nodes with "          \
       "different numbers of GPUs, or a GPU that has failed.")                                                       \
     X(PROGRAM_DIFFERS, ERROR,                                                                               \
       FINDING_WAS_REJECTED,                                                                                 \
       "start the same program on every node, give each job its own --rdzv_id, or pass --uneven",            \
-      "a node was rejected 2.0 s ago: n1 starts the program 'eval.py', n0 starts 'train.py'",               \
+      "n1 (10.0.0.2, pid 80) was rejected 2.0 s ago: n1 starts the program 'eval.py', n0 starts "           \
+      "'train.py'",                                                                                         \
       "The agents sent different program names when they joined. Typical causes: different command "         \
       "lines, or two jobs that share a host and a port.")                                                           \
     /* The next three findings reject a node because it belongs to an earlier start of the job, because \
@@ -528,14 +531,14 @@
     X(STALE_INSTANCE, ERROR,                                                                                \
       FINDING_WAS_REJECTED,                                                                                 \
       "restart ddprun on that node",                                                                            \
-      "a node was rejected 2.0 s ago: n1 belongs to an earlier run of job 'a' (instance id 4f); the present "  \
-      "run has instance id 7a",                                     \
+      "n1 (10.0.0.2, pid 80) was rejected 2.0 s ago: n1 belongs to an earlier run of job 'a' (instance "    \
+      "id 4f); the present run has instance id 7a",                                                         \
       "The agent has the instance id of an earlier start of this job. Typical cause: a node that was "      \
       "frozen or cut off while the job was started again.")                                                 \
     X(JOB_OVER, ERROR,                                                                                      \
       FINDING_WAS_REJECTED,                                                                                 \
       "start the job again, with another --rdzv_id if the old job is still ending",                         \
-      "a node was rejected 2.0 s ago: job 'a' is over: n1 cannot join",                                     \
+      "n1 (10.0.0.2, pid 80) was rejected 2.0 s ago: job 'a' is over: n1 cannot join",                      \
       "A node joined a job that has ended. Typical causes: a node that was started too late, or the job id of "     \
       "a finished job.")                                                                                            \
     X(STORE_FULL, ERROR,                                                                                    \
@@ -543,8 +546,8 @@
       "delete keys that the program no longer needs (delete_key of PyTorch's store, ddp_store_delete "      \
       "of libddp; 'ddpctl keys' lists all keys), or pass a larger --max-bytes to ddp-rendezvous if it "     \
       "hosts the store",                                                                                    \
-      "a node was rejected 2.0 s ago: the store has no memory left for n1; 2 nodes of the job joined " \
-      "earlier", \
+      "n1 (10.0.0.2, pid 80) was rejected 2.0 s ago: the store has no memory left for n1; 2 nodes of the "  \
+      "job joined earlier",                                                                                 \
       "Registering the node would exceed the store's memory limit. Typical causes: many jobs or large values "      \
       "in one ddp-rendezvous.")                                                                                     \
     /* The next two findings report join messages that a correct ddprun never sends. The store rejects such \
@@ -552,13 +555,13 @@
     X(BAD_JOIN, ERROR,                                                                                      \
       FINDING_WAS_REJECTED,                                                                                 \
       "report this defect, unless another program sent the message",                                                       \
-      "a node was rejected 2.0 s ago: n1 has 0 workers: must be between 1 and 4096",                        \
+      "n1 (10.0.0.2, pid 80) was rejected 2.0 s ago: n1 has 0 workers: must be between 1 and 4096",         \
       "A join message has values out of range. Typical cause: a program other than ddprun that sends "      \
       "join messages to the store.")                                                                        \
     X(ALREADY_IN, ERROR,                                                                                    \
       FINDING_WAS_REJECTED,                                                                                 \
       "report this defect, unless another program sent the message",                                                       \
-      "a node was rejected 2.0 s ago: n1 takes part in attempt 1 already",                                  \
+      "n1 (10.0.0.2, pid 80) was rejected 2.0 s ago: n1 takes part in attempt 1 already",                   \
       "An agent joined twice in one attempt. Typical cause: a program other than ddprun that sends "        \
       "join messages to the store.")
 

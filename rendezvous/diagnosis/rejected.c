@@ -214,6 +214,7 @@ void refusals_note(struct refusals *r, const struct rdzv_join *join, const struc
     row->last_ms = now_ms;
     snprintf(row->job, sizeof(row->job), "%s", join->job);
     snprintf(row->host, sizeof(row->host), "%s", join->host);
+    snprintf(row->addr, sizeof(row->addr), "%s", join->addr);
     snprintf(row->boot_id, sizeof(row->boot_id), "%s", join->boot_id);
     snprintf(row->sentence, sizeof(row->sentence), "%s", why->sentence);
 }

@@ -97,6 +97,7 @@ enum { REFUSALS_MAX = 32 };
 struct refusal {
     enum rdzv_refused code;
     char job[RDZV_TEXT_MAX], host[RDZV_TEXT_MAX], boot_id[RDZV_TEXT_MAX];
+    char addr[REJECT_SOURCE_MAX];      /* address of the node; "" = unknown */
     char sentence[3 * RDZV_WORDS_MAX]; /* the reason, with the values of both nodes (job/admission.c) */
     int32_t node_rank;                 /* requested node rank, -1 = any */
     int pid;

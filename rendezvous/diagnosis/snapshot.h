@@ -42,10 +42,10 @@ struct snapshot_gone {
 
 /* A ddprun that was rejected. */
 struct snapshot_refused {
-    const char *code;  /* code of the rejection, such as "NODE_RANK_TAKEN" */
-    const char *words; /* reason of the rejection; a sentence from job/admission.c */
-    const char *host;
-    int32_t node_rank; /* requested node rank, -1 = any */
+    const char *code;        /* code of the rejection, such as "NODE_RANK_TAKEN" */
+    const char *words;       /* reason of the rejection; a sentence from job/admission.c */
+    const char *host, *addr; /* addr: address of the node; "" = unknown */
+    int32_t node_rank;       /* requested node rank, -1 = any */
     int pid;
     uint32_t times;  /* number of rejections of this process with this code */
     uint64_t ago_ms; /* time since the last rejection */

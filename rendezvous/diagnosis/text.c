@@ -138,9 +138,9 @@ const char *exit_time(words out, uint64_t ago_ms, bool is_one)
     return out;
 }
 
-const char *process(words out, const char *host, int pid)
+const char *process(words out, const char *host, const char *addr, int pid)
 {
-    snprintf(out, WORDS_LEN, "%.200s (pid %d)", host, pid);
+    snprintf(out, WORDS_LEN, "%.120s (%.60s%spid %d)", host, addr, addr[0] != '\0' ? ", " : "", pid);
     return out;
 }
 

@@ -17,7 +17,8 @@ const char *counted(words out, uint64_t n, const char *what); /* such as "1 node
 const char *duration(words out, uint64_t ms);                 /* such as "1.2 s" */
 /* Format ", 12.3 s ago," for one rank that has exited, ", the first 12.3 s ago," for several, or "" for 0. */
 const char *exit_time(words out, uint64_t ago_ms, bool is_one);
-const char *process(words out, const char *host, int pid);      /* such as "n1 (pid 77)" */
+/* Format "n1 (10.0.0.2, pid 77)". If `addr` is "", leave the address out. */
+const char *process(words out, const char *host, const char *addr, int pid);
 const char *place(words out, const struct snapshot_wait *wait); /* such as "barrier 'x'" */
 /* Append the numbers below `n` for which `is` returns true, as ranges: "1, 3-7". End a long list with "and more". */
 void append_ranges(struct buf *out, const void *of, uint32_t n, bool (*is)(const void *of, uint32_t i));

@@ -191,6 +191,7 @@ static bool check_refused(const struct job *job, struct job_snapshot *l)
         l->refused[n++] = (struct snapshot_refused){ .code = rdzv_refused_code(r->code),
                                                      .words = r->sentence,
                                                      .host = r->host,
+                                                     .addr = r->addr,
                                                      .node_rank = r->node_rank,
                                                      .pid = r->pid,
                                                      .times = r->times,

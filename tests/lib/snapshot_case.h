@@ -38,8 +38,8 @@
     .store = { .host = "n0", .endpoint = "10.9.0.10:29500" }, NODES(NODE(0), NODE(1))
 #define REFUSED(why, n, ...)                                                                         \
     {                                                                                                \
-        .code = why, .words = "words", .host = "n" #n, .node_rank = n, .pid = 900 + (n), .times = 1, \
-        .ago_ms = 4000, __VA_ARGS__                                                                  \
+        .code = why, .words = "words", .host = "n" #n, .addr = "", .node_rank = n, .pid = 900 + (n), \
+        .times = 1, .ago_ms = 4000, __VA_ARGS__                                                      \
     }
 /* Rank `n`, which waits in a barrier, or for a key. */
 #define IN_BARRIER(n, barrier)                                                                     \

@@ -206,7 +206,7 @@ Test(findings_sim, a_node_rank_that_is_claimed_twice_is_told_at_once)
     live_until(2000);
     join(N1, 0, 3, "");
     live_until(2500);
-    expect_told(N0, "NODE_RANK_TAKEN", "n1 (pid 101)");
+    expect_told(N0, "NODE_RANK_TAKEN", "n1 (10.0.0.2, pid 101)");
     cr_assert(strstr(text_of(told, "text"), "--node_rank=0") && strstr(text_of(told, "text"), "n0 (pid 100)"),
               "%s", text_of(told, "text"));
     cr_assert(says("rank 1-2"), "%s", text_of(told, "text"));
@@ -218,7 +218,7 @@ Test(findings_sim, a_second_launch_on_the_same_machine)
     live_until(2000);
     join_as(N1, "n0", 0, 3, "");
     live_until(2500);
-    expect_told(N0, "LAUNCHED_TWICE", "n0 (pid 101)");
+    expect_told(N0, "LAUNCHED_TWICE", "n0 (10.0.0.2, pid 101)");
 }
 
 Test(findings_sim, a_launcher_for_each_task_of_a_scheduler)
@@ -226,7 +226,7 @@ Test(findings_sim, a_launcher_for_each_task_of_a_scheduler)
     join_as(N0, "n0", 0, 3, ",\"task\":\"Slurm\"");
     join_as(N1, "n0", 0, 3, ",\"task\":\"Slurm\"");
     live_until(500);
-    expect_told(N0, "WRONG_TASK_LAYOUT", "n0 (pid 101)");
+    expect_told(N0, "WRONG_TASK_LAYOUT", "n0 (10.0.0.2, pid 101)");
     cr_assert_not_null(strstr(text_of(told, "text"), "--ntasks-per-node=1"));
 }
 
@@ -235,7 +235,7 @@ Test(findings_sim, other_numbers_and_versions_are_told_to_those_who_wait)
     join(N0, 0, 3, "");
     join(N1, 1, 4, "");
     live_until(1000);
-    expect_told(N0, "NNODES_DIFFERS", "n1 (pid 101)");
+    expect_told(N0, "NNODES_DIFFERS", "n1 (10.0.0.2, pid 101)");
     cr_assert_not_null(strstr(text_of(told, "text"), "nnodes"), "%s", text_of(told, "text"));
 }
 
@@ -300,7 +300,7 @@ Test(findings_sim, the_next_word_has_only_what_is_new)
     join(N2, 2, 5, "");
     live_until(9500);
     for (conn_id conn = N0; conn <= N1; conn++) {
-        expect_told(conn, "NNODES_DIFFERS", "n2 (pid 102)");
+        expect_told(conn, "NNODES_DIFFERS", "n2 (10.0.0.3, pid 102)");
         cr_assert(says("NNODES_DIFFERS") && says("are unchanged"), "%s", text_of(told, "text"));
         cr_assert_not(has(told, "NODE_MISSING", "node 3") || says("NODE_MISSING"));
     }
@@ -331,8 +331,8 @@ Test(findings_sim, a_later_node_hears_all_with_the_next_news)
     join(N2, 2, 5, "");
     live_until(9500);
     expect_told(N1, "NODE_MISSING", "node 3");
-    cr_assert(has(told, "NNODES_DIFFERS", "n2 (pid 102)"));
-    expect_told(N0, "NNODES_DIFFERS", "n2 (pid 102)");
+    cr_assert(has(told, "NNODES_DIFFERS", "n2 (10.0.0.3, pid 102)"));
+    expect_told(N0, "NNODES_DIFFERS", "n2 (10.0.0.3, pid 102)");
     cr_assert_not(has(told, "NODE_MISSING", "node 3"));
 }
 

@@ -246,7 +246,7 @@ Test(diagnose_job, a_node_that_was_refused_is_missed)
                              LIST(refused, snapshot_refused, REFUSED("NNODES_DIFFERS", 1, .ago_ms = 9000),
                                   REFUSED("NNODES_DIFFERS", 1, .pid = 1001)));
     struct diagnosis d = look(s);
-    expect_at(&d, 1, "NNODES_DIFFERS", "n1 (pid 1001)", "a node was rejected 4.0 s ago: words");
+    expect_at(&d, 1, "NNODES_DIFFERS", "n1 (pid 1001)", "n1 (pid 1001) was rejected 4.0 s ago: words");
     expect_at(&d, 2, "NODE_REJECTED", "node 1 (n1, pid 1001)", "is still missing");
     cr_assert(strstr(d.list[2].sentence, "the job waits for at most 13 min more (--timeout)") != NULL, "%s",
               d.list[2].sentence);
@@ -422,8 +422,7 @@ Test(diagnose_job, a_program_that_is_missing_on_one_node)
     cr_expect_str_eq(look(s).list[0].advice, ADVICE_INSTALL);
     s.cause.error = EACCES;
     s.cause.words = "/opt/train is not executable";
-    EXPECT(s, "PROGRAM_MISSING_ON_NODE", "node 1 (n1)",
-           "is not permitted to execute the program");
+    EXPECT(s, "PROGRAM_MISSING_ON_NODE", "node 1 (n1)", "is not permitted to execute the program");
     cr_expect_str_eq(look(s).list[0].advice, ADVICE_PERMIT);
     s.cause.error = ENOEXEC;
     s.cause.words = "/opt/train is a program for aarch64";
@@ -1086,13 +1085,18 @@ Test(findings, samples_are_findings_about_clients)
         enum finding_code code;
         struct snapshot_refused refused;
     } refusals[] = {
-#define REJECTED_AS(name, text) { FINDING_##name, REFUSED(#name, 2, .words = text, .ago_ms = 2000) }
+#define NODE_1 .host = "n1", .addr = "10.0.0.2", .pid = 80
+#define REJECTED_AS(name, text, ...) \
+    { FINDING_##name, REFUSED(#name, 2, .words = text, .ago_ms = 2000, __VA_ARGS__) }
         REJECTED_AS(LAUNCHED_TWICE,
-                    "ddprun was started twice on n1: pid 80 has the same --node_rank=1 as pid 71"),
-        REJECTED_AS(NODE_RANK_TAKEN, "n2 (pid 90) has the same --node_rank=1 as n1 (pid 80)"),
-        REJECTED_AS(JOB_FULL, "n3 (pid 99) is one node too many: job 'a' already has 2 of 2 nodes; the first "
-                              "node was n0"),
-        REJECTED_AS(NNODES_DIFFERS, "n1 has --nnodes=3, n0 has --nnodes=2"),
+                    "ddprun was started twice on n1: pid 80 has the same --node_rank=1 as pid 71", NODE_1),
+        REJECTED_AS(NODE_RANK_TAKEN, "n2 (pid 90) has the same --node_rank=1 as n1 (pid 80)",
+                    .addr = "10.0.0.3", .pid = 90),
+        REJECTED_AS(
+            JOB_FULL,
+            "n3 (pid 99) is one node too many: job 'a' already has 2 of 2 nodes; the first node was n0",
+            .host = "n3", .addr = "10.0.0.4", .pid = 99),
+        REJECTED_AS(NNODES_DIFFERS, "n1 has --nnodes=3, n0 has --nnodes=2", NODE_1),
     };
     static const struct {
         enum finding_code code;

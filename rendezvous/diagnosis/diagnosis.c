@@ -284,16 +284,40 @@ static void check_too_few(struct diagnosis *d, const struct snapshot *s)
         "hosts", all_hosts(hosts, s), "store_address", s->store.endpoint);
 }
 
+/* Format ", because node 1 (n1, pid 80) was lost 12.0 s ago" for the nodes of the latest round that have not returned.
+ * After LOST_SHOWN nodes, give only the number of the others. Return "" if no such node is known. */
+static const char *lost_nodes(words out, const struct snapshot *s)
+{
+    enum { LOST_SHOWN = 2 };
+    uint32_t n = 0;
+    size_t len = 0;
+    words who, time;
+    out[0] = '\0';
+    for (uint32_t i = 0; i < s->n_gone; i++) {
+        const struct snapshot_gone *gone = &s->gone[i];
+        if (!gone->ran || has_returned(s, gone) || n++ >= LOST_SHOWN)
+            continue;
+        len = strlen(out);
+        snprintf(out + len, WORDS_LEN - len, "%s%.60s %s %.20s ago", n == 1 ? ", because " : ", ",
+                 node_named(who, gone->node_rank, gone->host, gone->pid), gone->lost ? "was lost" : "left",
+                 duration(time, gone->gone_ms));
+    }
+    len = strlen(out);
+    if (n > LOST_SHOWN)
+        snprintf(out + len, WORDS_LEN - len, ", and %u more", n - LOST_SHOWN);
+    return out;
+}
+
 /* Report that too few nodes of a running elastic job are left. Nodes that the store still expects back count as
  * present. Report at once, because the user should start replacements. */
 static void check_too_few_left(struct diagnosis *d, const struct snapshot *s)
 {
     const uint32_t here = s->n_nodes + s->returning;
-    words who, missing, left, limit;
+    words who, missing, left, limit, lost;
     if (here >= s->min)
         return;
     snprintf(who, sizeof(who), "%u of at least %u nodes", here, s->min);
-    ADD(d, TOO_FEW_LEFT, who, "are", here == 1 ? "is" : "are", "missing",
+    ADD(d, TOO_FEW_LEFT, who, "are", here == 1 ? "is" : "are", "lost", lost_nodes(lost, s), "missing",
         counted(missing, s->min - here, "more node"), "left", duration(left, s->left_ms), "knob", s->knob,
         "limit", duration(limit, s->limit_ms), "store_address", s->store.endpoint);
 }

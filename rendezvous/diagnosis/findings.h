@@ -930,13 +930,13 @@
     /* The remaining nodes have already stopped their workers, because a round cannot continue without      \
      * the ranks of a lost node. */                                           \
     X(TOO_FEW_LEFT, ERROR,                                                                                  \
-      "only ${subject} ${are} left: ${missing} must join within the remaining ${left} (${knob} is "         \
+      "only ${subject} ${are} left${lost}: ${missing} must join within the remaining ${left} (${knob} is "  \
       "${limit}), or the job ends",                                                                         \
       "start ddprun on another node with the same --rdzv_id and ${store_address} as --rdzv_endpoint; Ctrl-C " \
       "on each node ends the job now; a smaller MIN in --nnodes=MIN:MAX lets a job continue with fewer "    \
       "nodes",                                                                                              \
-      "only 1 of at least 2 nodes is left: 1 more node must join within the remaining 5.0 min (--timeout "  \
-      "is 15 min), or the job ends",                                                                        \
+      "only 1 of at least 2 nodes is left, because node 1 (n1, pid 80) was lost 12.0 s ago: 1 more node must " \
+      "join within the remaining 5.0 min (--timeout is 15 min), or the job ends",                           \
       "A running elastic job lost nodes and fell below its minimum. Typical causes: preempted or failed nodes "     \
       "that have not been replaced.")                                                                               \
     X(NODE_STOP_SLOW, WARNING,                                                                              \

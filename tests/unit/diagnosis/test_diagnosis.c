@@ -118,6 +118,22 @@ Test(diagnose_job, exactly_the_minimum_of_an_elastic_job_is_enough)
     cr_expect_eq(look(s).n, 0);
 }
 
+/* A node that never was in a round, and a node that has returned, are not the reason. */
+Test(diagnose_job, too_few_nodes_left_name_the_nodes_that_were_lost)
+{
+#define WENT(n, ...)                                                                                    \
+    {                                                                                                   \
+        .host = "n" #n, .node_rank = n, .pid = 80 + (n), .how = "stopped", .gone_ms = 1000, __VA_ARGS__ \
+    }
+    struct diagnosis d =
+        look(CASE(GATHERING, .elastic = true, .round = 1, .min = 4, .max = 6, NODES(NODE(0)),
+                  LIST(gone, snapshot_gone, WENT(0, .ran = true), WENT(5), WENT(1, .ran = true),
+                       WENT(2, .ran = true, .lost = true), WENT(3, .ran = true))));
+    expect_at(&d, d.n - 1, "TOO_FEW_LEFT", "1 of at least 4 nodes",
+              ", because node 1 (n1, pid 81) left 1.0 s ago, node 2 (n2, pid 82) was lost 1.0 s ago, and 1 "
+              "more: 3 more nodes");
+}
+
 Test(diagnose_job, a_node_that_came_and_died)
 {
     EXPECT(CASE(GATHERING, NODES(NODE(0)),
@@ -1044,7 +1060,8 @@ Test(findings, samples_are_findings_about_nodes)
     s = CASE(GATHERING, .elastic = true, .min = 4, .max = 8, .waited_ms = 32000,
              NODES(NODE(0, .node_rank = -1), NODE(1, .node_rank = -1)));
     expect_sample_in(s, FINDING_TOO_FEW_NODES);
-    s = CASE(GATHERING, .elastic = true, .round = 1, .left_ms = 300000, NODES(NODE(0)));
+    s = CASE(GATHERING, .elastic = true, .round = 1, .left_ms = 300000, NODES(NODE(0)),
+             LIST(gone, snapshot_gone, GONE(.how = "silent for 15.0 s", .lost = true, .ran = true)));
     expect_sample_in(s, FINDING_TOO_FEW_LEFT);
     s = CASE(GATHERING, .phase = PHASE_STOPPING, .waited_ms = 20000,
              NODES(NODE(1, .pid = 80, .is_stopping = true)));

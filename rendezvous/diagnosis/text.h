@@ -7,7 +7,9 @@
 #include "diagnosis/snapshot.h"
 
 /* Each function that formats a text writes it into the first argument, and cuts the text if necessary. The function
- * returns its first argument, so calls can be nested. */
+ * returns its first argument, so calls can be nested. The caller owns `out`, and no text borrows from the snapshot. A
+ * pointer to a node, a wait or a rejected ddprun points into the snapshot, which borrows from the hub: use the pointer
+ * only as long as the snapshot. */
 
 enum { WORDS_LEN = 256 };
 typedef char words[WORDS_LEN];
@@ -71,6 +73,9 @@ enum {
     SCREEN_NODES = 8,   /* maximum number of rows for nodes that have joined */
     SCREEN_MISSING = 4, /* maximum number of rows for missing nodes */
 };
+
+/* The caller owns `o`. The members that a function adds contain copies. If the function fails, `o` may have some of
+ * them. */
 
 /* Add "findings": [{"code":..,"grade":..,"subject":..,"sentence":..,"advice":..,"more":2}] to an object. Return false
  * if memory is short. */

@@ -1,6 +1,9 @@
 /* schedule.h -- when the monitor checks a job. A check reads the whole job, so an event only schedules a check, and
  * several events share one check. The hub sets its timer to schedule_deadline(), and monitor.c calls schedule_due() and
- * makes the checks. */
+ * makes the checks.
+ *
+ * The state is a member of struct job and lives as long as the job. It has no pointers, because it contains digests
+ * of findings. No function keeps a pointer to an argument; texts are copied. */
 #ifndef RENDEZVOUS_HUB_SCHEDULE_H
 #define RENDEZVOUS_HUB_SCHEDULE_H
 

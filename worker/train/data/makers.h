@@ -1,6 +1,9 @@
 /* makers.h -- creates the sets of make-data: digits or tokens that a model can learn. Each file is written whole or
  * not at all. One random generator makes the training set and then the test set, so equal seeds and sizes give
- * equal files. */
+ * equal files.
+ *
+ * The tables are static. A maker borrows its arguments until it returns, and frees all memory that it allocates; only
+ * the files remain. */
 #ifndef WORKER_TRAIN_DATA_MAKERS_H
 #define WORKER_TRAIN_DATA_MAKERS_H
 
@@ -31,7 +34,7 @@ struct speech {
 
 /* The order of a user; `out` is borrowed from argv. */
 struct maker_order {
-    const char *out;                /* directory; must exist */
+    const char *out;                /* directory, borrowed; must exist */
     uint64_t samples, test_samples; /* number of pictures or of tokens */
     uint64_t files;                 /* number of files with tokens for training */
     bool gzip;

@@ -1215,7 +1215,8 @@
       "check the network between the nodes ('ping -M do -s 1472 HOST', or -s 8972 for an MTU of 9000) and " \
       "the GPUs ('dmesg | grep Xid'); NCCL_DEBUG=INFO prints the transport that NCCL uses",                 \
       "all 8 ranks wait in all_reduce (train.py:88), without progress for 42.0 s, and every process "       \
-      "is alive; probable cause: the network between the nodes (n0, n1), or a GPU",                         \
+      "is alive; probable cause: the connection between n0 and n1 (rank 0 sends to 10.9.7.2:57878 without " \
+      "an answer)",                                                                                         \
       "Successive samples of the stacks show all ranks in the same collective, and no process has ended. " \
       "If the kernel sends a rank's data again and again without an answer, the finding shows the two " \
       "nodes. It also states whether the path between these nodes loses large packets. Typical causes: a " \

@@ -424,10 +424,11 @@ mutants: test-programs ## N (100) random faults in the product's code: prints th
 soak: all $(BUILD)/tests/nodes/soak ## N (200) jobs on several hosts with a random fault each; SEED=, JOBS= (4) at once; needs root
 	@BUILD=$(BUILD) N='$(N)' SEED='$(SEED)' JOBS='$(JOBS)' scripts/soak.sh
 
-bench: all $(call bin,$(BENCH_SRC)) $(PROG_BIN) ## measure against the peers; writes build/bench.md and build/bench.json
+bench: all $(call bin,$(BENCH_SRC)) $(PROG_BIN) ## measure against the peers; writes build/bench.md, build/bench.json and docs/benchmarks.md
 	@BUILD=$(BUILD) PYTHON='$(PYTHON)' scripts/bench.sh
+	@scripts/bench_docs.py $(BUILD)/bench.md
 
-bench-docs: ## copy the numbers of build/bench.md into the tables and lines of docs/benchmarks.md
+bench-docs: ## write docs/benchmarks.md from build/bench.md and the text in scripts/bench_docs.py
 	@scripts/bench_docs.py $(BUILD)/bench.md
 
 probes: all $(BUILD)/tests/bench/bench_probes $(PROG_BIN) ## compare every installed launcher: exit codes, survivors, torn lines, time

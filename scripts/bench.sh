@@ -3,8 +3,7 @@
 # runs its contenders in turn and prints medians, so that a busy machine affects all contenders.
 
 # The page also goes to build/bench.md, and the numbers go to build/bench.json. Sections: launch torn output reaction
-# store torch agents all_reduce hosts ssh train probes. Two more sections run only if they are named, because they take
-# minutes: launches hangs.
+# store torch agents all_reduce hosts ssh train probes launches hangs. The last two take most of the time.
 #
 # ROUNDS (15) is the number of turns. If a peer is not installed, its cell contains "skipped, because ...". The group
 # "bench" in scripts/packages.sh lists the peers.
@@ -17,7 +16,7 @@ cd "$(dirname "$0")/.."
 
 BUILD=${BUILD:-build}
 rounds=${ROUNDS:-15}
-sections=(launch torn output reaction store torch agents all_reduce hosts ssh train probes)
+sections=(launch torn output reaction store torch agents all_reduce hosts ssh train probes launches hangs)
 [ $# -gt 0 ] || set -- "${sections[@]}"
 bench=$BUILD/tests/bench
 lines=$(mktemp -d)
@@ -53,10 +52,16 @@ section() {
     ssh) BUILD=$BUILD scripts/bench_ssh.sh ;;
     train) BUILD=$BUILD scripts/bench_train.sh ;;
     launches) "$BUILD/tests/survivors/launches" --launches=10000 "$BUILD/ddprun" ;;
-    hangs) BUILD=$BUILD scripts/hangs.py --cost=60 ;;
+    hangs)
+        if PATH=$PATH${DDP_PY_SPY:+:$DDP_PY_SPY} command -v py-spy >/dev/null; then
+            BUILD=$BUILD scripts/hangs.py --cost=60
+        else
+            echo "hangs: skipped, because there is no py-spy in PATH or \$DDP_PY_SPY"
+        fi
+        ;;
     probes) "$bench/bench_probes" "$BUILD/ddprun" "$BUILD/tests/prog" 5 ;;
     *)
-        echo "bench.sh: no section '$1' (${sections[*]} launches hangs)" >&2
+        echo "bench.sh: no section '$1' (${sections[*]})" >&2
         return 2
         ;;
     esac

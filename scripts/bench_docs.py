@@ -1,17 +1,165 @@
 #!/usr/bin/env python3
-"""bench_docs.py [BENCH.md [DOC.md]] -- copies numbers from build/bench.md into the tables and lines of docs/benchmarks.md.
+"""bench_docs.py [BENCH.md [DOC.md]] -- writes docs/benchmarks.md from the text below and the numbers of build/bench.md.
 
-A row or line that was not measured, or was skipped, keeps its numbers and is listed on stderr, because not every machine can measure
-everything.
+A row or line that was not measured, or was skipped, keeps the numbers of DOC.md and is listed on stderr, because not every machine can
+measure everything.
 """
 
-# A table is updated if the line before it is `<!-- bench: N -->`: its first N cells identify a row. Columns are matched by their
-# headings and rows by these cells, both without versions and parentheses. So the page may have fewer rows and columns than
-# BENCH.md. The headings get the versions of BENCH.md. A line after `<!-- bench: line -->` is replaced by the line of BENCH.md that
-# has the same text up to the first number.
+# `@table N` begins a table whose first N cells identify a row. Columns are matched by their headings and rows by these cells, both
+# without versions and parentheses. So the page has fewer rows and columns than BENCH.md. The first heading has the method and the
+# number of rounds in parentheses, and the headings have the versions of BENCH.md. `@line` begins a line of BENCH.md that starts with
+# the given text.
 
 import re
 import sys
+
+PAGE = """\
+# Benchmarks
+
+    $ make bench        # measures against installed peers and writes this page
+    $ make bench-docs   # writes this page from build/bench.md
+    $ make probes       # asks launchers the same questions
+
+@line
+Measured on
+
+Programs take turns, so trust ratios, not times.
+
+## Launch
+
+@table 1
+|launch and end of /bin/true, uid 0|ddprun|mpiexec.hydra|bare spawn and wait|
+|-|-:|-:|-:|
+|1 worker from C|
+|4 workers from C|
+|256 workers from C|
+
+`scripts/bench.sh launches`:
+
+@line
+Launches:
+
+@table 1
+|4 Python workers that only print|ddprun|torchrun|
+|-|-:|-:|
+|from start to end, median of 5|
+
+`scripts/bench.sh ssh` on one machine:
+
+@table 1
+|start over ssh, 2 workers each|8 hosts|64 hosts|
+|-|-:|-:|
+|as many ssh at once|
+|ddprun, last worker|
+|mpirun.openmpi, last worker|
+
+## Reaction to a failure
+
+@table 1
+|a worker exits: SIGTERM has reached, of 64 others|trials|the first, p50 / p99|the last, p50 / p99|not all within the limit|
+|-|-:|-:|-:|-:|
+|ddprun|
+|mpiexec.hydra|
+|mpirun.openmpi|
+|torchrun|
+
+## Output
+
+@table 1
+|torn lines|ddprun|mpiexec.hydra -prepend-rank|mpirun.openmpi --tag-output|torchrun|srun -l|
+|-|-|-|-|-|-|
+|16 workers × 2000 lines, each written in three pieces|
+
+## The store
+
+Against PyTorch's server (`PYTHON=... scripts/bench_torch.sh throughput`):
+
+@table 2
+|requests per second of a client in C|connections|ddp-rendezvous|TCPStore|ratio|
+|-|-:|-:|-:|-:|
+|ADD, each answered before the next|64|
+|ADD, each answered before the next|1000|
+|SET of 128 bytes, 63 in a row and an ADD|64|
+|GET of 128 bytes, 64 in a row|64|
+
+@line
+Through PyTorch's Python client the ratio is
+
+All ranks of a group at once:
+
+@table 1
+|init_process_group("gloo")|ddp-rendezvous|TCPStore|
+|-|-:|-:|
+|2 ranks|
+|32 ranks|
+
+## Thousands of agents
+
+`scripts/bench.sh agents` simulates agents:
+
+@table 1
+|agents and ranks of one machine|measured|
+|-|-|
+|4,000 agents: from the first connection to the last agent's round|
+|12,288 agents with 8 ranks each: joined, ranks registered|
+|the store's memory at most, then|
+|a worker has failed: until the last of 1,000 agents receives the stop|
+
+## The search for hangs
+
+`scripts/bench.sh hangs`, with Python workers:
+
+@line
+An agent of
+
+@line
+Stacks of
+
+## Collectives
+
+All ranks run on one host. Arena is memory of `ddp_shared_alloc`.
+
+@line
+all_reduce, f32 sum in place, median of
+
+@table 2
+|ranks|bytes|arena|private|Open MPI|
+|-:|-:|-:|-:|-:|
+|2|16 MiB|
+|4|4 KiB|
+|4|1 MiB|
+|4|16 MiB|
+
+`ddp-bench` measures and checks every collective in nccl-tests' columns: `ddprun --nproc_per_node=2 ddp-bench -b 1M -f 4`.
+
+## Training
+
+`scripts/bench.sh train`, against the same model in PyTorch:
+
+@line
+train, a step of
+
+@table 2
+|model|batch of a worker|train|PyTorch DDP, Gloo|1 -> 2 workers|
+|-|-:|-:|-:|-:|
+|gpt2:tiny|16 x 64 tokens|
+|resnet20|16 x picture|
+
+## Other launchers
+
+`make probes`; ddprun has `--grace=1s`:
+
+@table 1
+|what happens (4 workers)|right|ddprun|mpiexec.hydra|mpirun.openmpi|torchrun|
+|-|-|-|-|-|-|
+|rank 2 exits 9, rank 1 exits 7 later|
+|rank 1 exits 52, rank 0 exits 1 two ms later|
+|rank 1 is killed by SIGKILL|
+|program not found|
+|SIGKILL to the launcher's agent|
+|left 3 s after SIGTERM: setsid + double fork|
+|left 3 s after SIGKILL: setsid + double fork|
+"""
 
 
 def cells(line):
@@ -67,13 +215,13 @@ def new_row(head, row, keys, candidates):
 
 
 def update_lines(doc, bench, is_whole):
-    """Change the marked lines; return how many were replaced, and the lines that were not. Keep the line about the machine
+    """Change the marked lines. Return how many were replaced, and the lines that were not. Keep the line about the machine
     and the peers if some rows keep their numbers."""
     replaced, missing = 0, []
-    for at in (i + 1 for i, line in enumerate(doc) if line.strip() == "<!-- bench: line -->"):
-        start = re.split(r"\b\d", doc[at])[0]
+    for at in (i + 1 for i, line in enumerate(doc) if line == "@line"):
+        start = re.split(r"\b\d", doc[at])[0].rstrip()
         fresh = next((line for line in bench if line.startswith(start)), None)
-        if fresh is None or (start == "Measured on " and not is_whole):
+        if fresh is None or (start == "Measured on" and not is_whole):
             missing.append(doc[at])
         else:
             doc[at], replaced = fresh, replaced + 1
@@ -81,14 +229,15 @@ def update_lines(doc, bench, is_whole):
 
 
 def update_tables(doc, bench):
-    """Change the marked tables; return how many rows were replaced, and the rows that were not. A heading with versions
-    changes only if all its rows do."""
+    """Change the marked tables. Return how many rows were replaced, and the rows that were not. A heading changes only if
+    all its rows do."""
     found, replaced, missing = measured(bench), 0, []
     for head_at, head, rows in tables(doc):
-        marker = re.fullmatch(r"<!-- bench: (\d+) -->", doc[head_at - 1].strip()) if head_at > 0 else None
+        marker = re.fullmatch(r"@table (\d+)", doc[head_at - 1])
         if marker is None:
             continue
         keys = int(marker[1])
+        rows = [(i, row + [""] * (len(head) - len(row))) for i, row in rows]
         fresh = [new_row(head, row, keys, found.get(name(head[0]), [])) for _, row in rows]
         for (i, row), new in zip(rows, fresh):
             if new is None:
@@ -100,18 +249,26 @@ def update_tables(doc, bench):
     return replaced, missing
 
 
+def update(doc, source, is_whole=False):
+    rows, kept_rows = update_tables(doc, source)
+    lines, kept_lines = update_lines(doc, source, is_whole or not kept_rows)
+    return rows + lines, kept_rows + kept_lines
+
+
 def main():
     bench_path = sys.argv[1] if len(sys.argv) > 1 else "build/bench.md"
     doc_path = sys.argv[2] if len(sys.argv) > 2 else "docs/benchmarks.md"
+    old = open(doc_path, encoding="utf-8").read().split("\n")
     try:
         bench = open(bench_path, encoding="utf-8").read().split("\n")
     except OSError as error:
         sys.exit(f"bench_docs.py: {bench_path}: {error.strerror}; run `make bench` first")
-    doc = open(doc_path, encoding="utf-8").read().split("\n")
-    rows, kept_rows = update_tables(doc, bench)
-    lines, kept_lines = update_lines(doc, bench, not kept_rows)
-    replaced, missing = rows + lines, kept_rows + kept_lines
-    open(doc_path, "w", encoding="utf-8").write("\n".join(doc))
+    doc = PAGE.split("\n")
+    _, unknown = update(doc, old, is_whole=True)
+    replaced, missing = update(doc, bench)
+    if set(unknown) & set(missing):
+        sys.exit(f"bench_docs.py: neither {bench_path} nor {doc_path} has: " + "; ".join(row for row in unknown if row in missing))
+    open(doc_path, "w", encoding="utf-8").write("\n".join(line for line in doc if not re.match("@(line|table [0-9]+)$", line)))
     for row in missing:
         print(f"bench_docs.py: not measured: {row}", file=sys.stderr)
     print(f"{doc_path}: {replaced} rows and lines replaced, {len(missing)} kept")

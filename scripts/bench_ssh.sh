@@ -100,7 +100,7 @@ sort -t '|' -k1,1n -k2,2 -k3,3n "$times" | awk -F '|' -v rounds="$rounds" -v cpu
     { key = $1 "|" $2; if (!(key in n)) { if (!($2 in seen)) { seen[$2]; names[++rows] = $2 } if ($1 != last) counts[++columns] = last = $1 } us[key, ++n[key]] = $3 }
     function median(key) { return us[key, int((n[key] + 1) / 2)] / 1000 }
     END {
-        printf "Start over ssh, %d processors, median of %d rounds:\n\n| start over ssh, 2 workers each |", cpus, rounds
+        printf "Start over ssh, %d processors:\n\n| start over ssh, 2 workers each (median of %d rounds) |", cpus, rounds
         for (c = 1; c <= columns; c++) printf " %s hosts |", counts[c]
         printf "\n|---|"
         for (c = 1; c <= columns; c++) printf "---:|"

@@ -364,7 +364,7 @@ def print_cost(seconds):
         before = {option: cpu_s(pid) for option, pid in agents.items()}
         time.sleep(seconds)
         cost = {option: f"{100 * (cpu_s(pid) - before[option]) / seconds:.3f} % of a CPU and {rss_kib(pid):,} KiB" for option, pid in agents.items()}
-        print(f"An agent of 8 workers takes {cost['5m']}, with `--hang_timeout=off` {cost['off']}.", flush=True)
+        print(f"An agent of 8 workers takes {cost['5m']}, with `--hang_timeout=off` {cost['off']} (one run of {seconds:g} s).", flush=True)
     finally:
         for job in jobs.values():
             job.send_signal(signal.SIGTERM)
@@ -374,12 +374,12 @@ def print_cost(seconds):
     try:
         agent_of(job)
         time.sleep(20)
-        times = []
-        for _ in range(10):
+        times, samples = [], 10
+        for _ in range(samples):
             began = time.time()
             text = subprocess.run(ask, capture_output=True, text=True, check=True).stdout
             times.append(time.time() - began)
-        print(f"Stacks of 64 workers take {min(times):.2f} to {max(times):.2f} s.")
+        print(f"Stacks of 64 workers take {min(times):.2f} to {max(times):.2f} s ({samples} samples).")
         print(f"{text.count(chr(34) + 'rank' + chr(34))} ranks, {'with' if 'frames' in text else 'without'} frames")
     finally:
         job.send_signal(signal.SIGTERM)

@@ -194,7 +194,8 @@ static void measure_ranks(void)
     bench_stop(&store);
     snprintf(text, sizeof(text), "%.2f s (round %.2f s, workers %.2f s)", all / 1000, joined / 1000,
              (all - joined) / 1000);
-    row("ranks", "12,288 agents with 8 ranks each: joined, ranks registered", text, "5 s", all <= 5000);
+    row("ranks", "12,288 agents with 8 ranks each: joined, ranks registered (one run)", text, "5 s",
+        all <= 5000);
     snprintf(text, sizeof(text), "%.0f MiB", mib);
     row("memory", "the store's memory at most, then", text, "300 MiB", mib <= 300);
 }

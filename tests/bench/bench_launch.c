@@ -169,10 +169,11 @@ int main(int argc, char *argv[])
     }
     setenv("OMP_NUM_THREADS", "1", 1);
     FILE *json = results_open();
-    printf("| launch and end of /bin/true, uid %d | ddprun --standalone | ddprun | mpiexec.hydra | bare "
+    printf("| launch and end of /bin/true, uid %d (median of %d) | ddprun --standalone | ddprun | "
+           "mpiexec.hydra | bare "
            "spawn and wait | ddprun takes |\n"
            "|---|---|---|---|---|---|\n",
-           (int)geteuid());
+           (int)geteuid(), rounds);
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         for (int parent = 0; parent < PARENTS; parent++) {
             if (parent == FROM_PYTHON && !timed_have("python3"))

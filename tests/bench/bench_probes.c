@@ -75,7 +75,7 @@ static int trials_for(const struct peer *p, int trials)
 
 static void print_head(void)
 {
-    printf("| what happens (4 workers) | right |");
+    printf("| what happens (4 workers; once, or as counted) | right |");
     for (int i = 0; i < PEERS; i++)
         printf(" %s%s%s |", peers[i].name, peers[i].version[0] != '\0' ? " " : "", peers[i].version);
     printf("\n|---|---|");

@@ -148,10 +148,11 @@ static void throughput(void)
     start_servers_apart();
     for (int who = 0; who < ECHO; who++)
         crowd_prepare(server[who].port, dialect);
-    printf("| requests per second of a client in C | connections | ddp-rendezvous | TCPStore (%s, torch %s) "
+    printf("| requests per second of a client in C (median of %d rounds) | connections | ddp-rendezvous | "
+           "TCPStore (%s, torch %s) "
            "| bare epoll echo | ratio | echo's ratio | aim of %d met | µs of the server's processor, each "
            "|\n|---|---:|---:|---:|---:|---:|---:|---|---|\n",
-           genuine.backend, genuine.version, AIM);
+           ROUNDS, genuine.backend, genuine.version, AIM);
     for (int kind = 0; kind < LOADS; kind++) {
         load_fill(&load, (enum load_kind)kind, dialect);
         for (int i = 0; i < SIZES; i++)

@@ -15,9 +15,9 @@
 
 enum { USAGE_ERROR = 2 };
 
-static void print_table(const struct torn_count counts[PEERS])
+static void print_table(const struct torn_count counts[PEERS], int rounds)
 {
-    printf("| torn lines |");
+    printf("| torn lines (%d run%s) |", rounds, rounds == 1 ? "" : "s");
     for (int i = 0; i < PEERS; i++)
         printf(" %s%s%s |", peers[i].name, peers[i].tagged != NULL ? " " : "",
                peers[i].tagged != NULL ? peers[i].tagged : "");
@@ -60,7 +60,7 @@ static int run(int argc, char *argv[])
         for (int i = 0; i < PEERS; i++)
             if (peers[i].version[0] != '\0')
                 torn_try(&peers[i], argv[2], &counts[i]);
-    print_table(counts);
+    print_table(counts, rounds);
     if (json != NULL) {
         print_json(json, counts);
         fclose(json);

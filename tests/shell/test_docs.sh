@@ -74,71 +74,64 @@ folders_have_the_files_of_the_table() {
     return "$wrong"
 }
 
-# bench_docs.py copies a number to the row and column with the same name, even if versions differ. It copies versions
-# to headings. Other rows, lines and tables stay unchanged.
+# bench_docs.py copies a number to the row and column with the same name, even if versions differ. It copies methods and
+# versions to headings. Other rows and lines stay unchanged.
 bench_numbers_are_copied() {
     cat >"$tmp/bench.md" <<'END'
 Measured on 2026-12-01 by `make bench`: a CPU, 4 cores.
 
-| tool | trials | time (median) | aim |
+| torn lines (2 runs) | ddprun | srun -l | mpirun.openmpi --tag-output |
 |---|---|---|---|
-| ddprun 0.2.0 | 20 | 1.5 ms | 3 |
-| mpirun 5.0.1 | skipped, because not installed | | |
+| 16 workers × 2000 lines, each written in three pieces | 1 of 64000 torn | skipped, because not installed | 2 of 64000 torn |
 
-| ranks | bytes | arena (torch 2.15.0) |
-|---:|---:|---:|
-| 2 | 64 KiB | 3.1 |
-| 4 | 64 KiB | 9.9 |
+| init_process_group("gloo") (median of 3) | ddp-rendezvous | TCPStore (libuv, torch 2.99.0) | theirs is |
+|---|---:|---:|---:|
+| 2 ranks | 1.5 ms | 1.6 ms | 1.07 |
+| 8 ranks | 1.7 ms | 1.8 ms | 1.06 |
+| 32 ranks | 9.5 ms | 9.6 ms | 1.01 |
+
+| what happens (4 workers) | right | torchrun 9.9 | ddprun 0.2.0 |
+|---|---|---|---|
+| program not found | 127 | 1 | 128 |
+
+Stacks of 64 workers take 0.01 to 0.02 s.
 END
-    cat >"$tmp/page.md" <<'END'
-<!-- bench: line -->
-Measured on 2026-11-30: a CPU, 2 cores.
-
-<!-- bench: line -->
-The ratio is 0.93 to 1.20.
-
-<!-- bench: 1 -->
-|tool|time|trials|
-|-|-|-|
-|ddprun 0.1.0|9.9 ms|5|
-|mpirun 4.1.4|7.7 ms|5|
-
-<!-- bench: 2 -->
-|ranks|bytes|arena|
-|-:|-:|-:|
-|4|64 KiB|1.1|
-
-|ranks|bytes|arena|
-|-:|-:|-:|
-|2|64 KiB|1.1|
-END
+    cp docs/benchmarks.md "$tmp/page.md"
     scripts/bench_docs.py "$tmp/bench.md" "$tmp/page.md"
-    diff - <(grep '^|[trdm24]\|^[MT]' "$tmp/page.md") <<'END'
-Measured on 2026-11-30: a CPU, 2 cores.
-The ratio is 0.93 to 1.20.
-|tool|time|trials|
-|ddprun 0.2.0|1.5 ms|20|
-|mpirun 4.1.4|7.7 ms|5|
-|ranks|bytes|arena (torch 2.15.0)|
-|4|64 KiB|9.9|
-|ranks|bytes|arena|
-|2|64 KiB|1.1|
+    diff - <(diff docs/benchmarks.md "$tmp/page.md" | sed -n 's/^> //p') <<'END'
+|init_process_group("gloo") (median of 3)|ddp-rendezvous|TCPStore (libuv, torch 2.99.0)|
+|2 ranks|1.5 ms|1.6 ms|
+|32 ranks|9.5 ms|9.6 ms|
+Stacks of 64 workers take 0.01 to 0.02 s.
+|program not found|127|128|255|132|1|
 END
 }
 
-# Check that a program or script prints each marked table of the page: its source contains the first heading.
+# Without measurements, bench_docs.py must write the same page again, so each line of the page is from that script or
+# was measured.
+bench_page_is_written() {
+    cp docs/benchmarks.md "$tmp/page.md"
+    scripts/bench_docs.py /dev/null "$tmp/page.md" && diff docs/benchmarks.md "$tmp/page.md"
+}
+
+# Print the text of the page in bench_docs.py, where `@table N` and `@line` mark what is measured.
+bench_text() {
+    sed -n '/^PAGE = /,/^"""$/p' scripts/bench_docs.py | sed '1d; $d'
+}
+
+# Check that a program or script prints each table of the page: its source contains the first heading.
 bench_tables_are_printed() {
     local head lost=0 tables=0
     while IFS= read -r head; do
         head=${head%%[,(]*} tables=$((tables + 1))
         grep -qF -e "| $head" -e "'$head" tests/bench/*.c tests/bench/torch/*.py scripts/bench*.sh ||
             { echo "no program prints '$head'"; lost=1; }
-    done < <(grep -A1 '^<!-- bench: [0-9]' docs/benchmarks.md | sed -n 's/^| *\([^|]*[^| ]\) *|.*/\1/p')
-    [ "$tables" = "$(grep -c '^<!-- bench: [0-9]' docs/benchmarks.md)" ] || { echo "only $tables marked tables have a heading"; lost=1; }
+    done < <(bench_text | grep -A1 '^@table' | sed -n 's/^| *\([^|]*[^| ]\) *|.*/\1/p')
+    [ "$tables" = "$(bench_text | grep -c '^@table')" ] || { echo "only $tables tables have a heading"; lost=1; }
     return "$lost"
 }
 
-# Check the same for each marked line, with its text up to the first number.
+# Check the same for each line, with its text up to the first number.
 bench_lines_are_printed() {
     local start lost=0
     while IFS= read -r start; do
@@ -146,14 +139,14 @@ bench_lines_are_printed() {
             echo "no program prints '$start'"
             lost=1
         fi
-    done < <(perl -ne 'print s/\b\d.*//sr, "\n" if $marked; $marked = /^<!-- bench: line -->$/' docs/benchmarks.md)
+    done < <(bench_text | perl -ne 'print s/\b\d.*//sr =~ s/\s+$//r, "\n" if $marked; $marked = /^\@line$/')
     return "$lost"
 }
 
-# Outside of marked tables and lines, the page must have numbers only in commands.
+# Outside of tables and lines that are measured, the text must have numbers only in commands.
 bench_numbers_are_marked() {
-    awk '/^<!-- bench: line -->$/ { getline; next } /^<!-- bench: [0-9]+ -->$/ { table = 1; next } table && /^[|]/ { next }
-        { table = 0; gsub(/`[^`]*`/, ""); if (/[0-9]/) { print FILENAME ":" FNR ": " $0; lost = 1 } } END { exit lost }' docs/benchmarks.md
+    bench_text | awk '/^@line$/ { getline; next } /^@table [0-9]+$/ { table = 1; next } table && /^[|]/ { next }
+        { table = 0; gsub(/`[^`]*`/, ""); if (/[0-9]/) { print NR ": " $0; lost = 1 } } END { exit lost }'
 }
 
 # build-essential contains make, a compiler and the C library. The page's commands for cc use pkg-config. A sentence
@@ -193,8 +186,9 @@ check "every anchor is a heading" linked_headings_exist
 check "every make target that a page names exists" named_targets_exist
 check "ddprun has every option that docs/options.md names" named_options_exist
 check "every case of tests/nodes/cases has a test" scripts/cases.sh
-check "bench_docs.py copies numbers into marked tables and lines" bench_numbers_are_copied
-check "programs print the marked tables of the page of benchmarks" bench_tables_are_printed
-check "programs print the marked lines of that page" bench_lines_are_printed
+check "bench_docs.py copies numbers into the page of benchmarks" bench_numbers_are_copied
+check "bench_docs.py writes the whole page" bench_page_is_written
+check "programs print the tables of that page" bench_tables_are_printed
+check "programs print the lines of that page" bench_lines_are_printed
 check "other lines of that page have no number" bench_numbers_are_marked
 finish

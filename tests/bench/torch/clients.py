@@ -104,7 +104,7 @@ def main():
         table = Table("torch_client", "PyTorch's client", stores, "ours is better by")
         for n in SIZES:
             measure(table, stores.ports, n)
-        print(f"\nThrough PyTorch's Python client the ratio is {min(table.ratios):.2f} to {max(table.ratios):.2f}.")
+        print(f"\nThrough PyTorch's Python client the ratio is {min(table.ratios):.2f} to {max(table.ratios):.2f} (medians of {ROUNDS}+ rounds).")
 
 
 main()

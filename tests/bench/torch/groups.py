@@ -54,7 +54,7 @@ meet.memory = 0
 def main():
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     with Stores(sys.argv[1]) as stores:
-        table = Table("torch_group", 'init_process_group("gloo")', stores, "theirs is")
+        table = Table("torch_group", f'init_process_group("gloo") (median of {ROUNDS})', stores, "theirs is")
         for n in SIZES:
             with Crew(n, lambda rank: Rank(rank, n, stores.ports)) as crew:
                 table.row(f"{n} ranks", n, in_turn(ROUNDS, lambda who, turn: meet(crew, who, turn)), "ms")

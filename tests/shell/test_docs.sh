@@ -149,6 +149,60 @@ bench_numbers_are_marked() {
         { table = 0; gsub(/`[^`]*`/, ""); if (/[0-9]/) { print NR ": " $0; lost = 1 } } END { exit lost }'
 }
 
+# Compare the figures of README.md with docs/benchmarks.md. Each row below has the section of a figure, the start of its
+# row there, and the columns of ddprun and the others. A figure must be a rounded number of its cell.
+readme_has_the_figures_of_the_page() {
+    perl -CSD -e '
+use strict;
+use warnings;
+my @rows = (
+    ["launch", "4 workers from C", ddprun => "ddprun", MPICH => "mpiexec.hydra"],
+    ["reaction-to-a-failure", "", "the first, p50 / p99"],
+    ["other-launchers", "left 3 s after SIGKILL", ddprun => "ddprun", MPICH => "mpiexec.hydra", "Open MPI" => "mpirun.openmpi", torchrun => "torchrun"],
+    ["output", "16 workers", ddprun => "ddprun", MPICH => "mpiexec.hydra", "Open MPI" => "mpirun.openmpi", torchrun => "torchrun", srun => "srun"],
+    ["other-launchers", "rank 2 exits 9", ddprun => "ddprun", MPICH => "mpiexec.hydra", "Open MPI" => "mpirun.openmpi", torchrun => "torchrun"],
+    ["collectives", "4|16 MiB", ddprun => "private", "Open MPI" => "Open MPI"],
+);
+sub cells { return split /\|/, $_[0] =~ s/^\|//r }
+sub lines { open my $in, "<", $_[0] or die "$_[0]: $!"; return map { chomp; $_ } <$in> }
+
+# Return the cell of a table in a section. The column begins with a name. Without a row, the name of the peer begins it.
+sub cell {
+    my ($section, $row, $column) = @_;
+    my ($here, @head) = (0);
+    for (lines("docs/benchmarks.md")) {
+        if (/^## (.*)/) { $here = lc($1) =~ s/ /-/gr eq $section; next }
+        if (!$here || !/^\|/) { @head = (); next }
+        if (!@head) { @head = cells($_); next }
+        my ($i) = grep { index($head[$_], $column) == 0 } 0 .. $#head;
+        return (cells($_))[$i] if index($_, "|$row") == 0 && defined $i;
+    }
+    return "";
+}
+my %launcher = (ddprun => "ddprun", MPICH => "mpiexec.hydra", "Open MPI" => "mpirun.openmpi", torchrun => "torchrun");
+my ($bad, $checked) = (0, 0);
+for my $line (grep { /^\|\[.*\]\(docs\/benchmarks\.md#/ } lines("README.md")) {
+    my ($what, $ours, $others) = cells($line);
+    my ($section) = $what =~ /#([a-z-]+)\)/;
+    my ($want, $row, @columns) = @{ $rows[$checked++] // ["no row of this test"] };
+    if ($want ne $section) { print "README.md links to $section, expected $want\n"; $bad = 1; next }
+    for my $figure ("ddprun $ours", split /, (?=[A-Za-z])/, $others) {
+        my ($peer, $number, $unit) = $figure =~ /^(\D+?)(?: \d+\.\d+)? ([\d,.]+)(?: (ms))?$/ or die "no figure: $figure";
+        $number =~ tr/,//d;
+        my $cell = @columns == 1 ? cell($section, $launcher{$peer}, $columns[0]) : cell($section, $row, { @columns }->{$peer} // "no column");
+        my ($measured) = $cell =~ /(?<![\w.])\**(\d[\d.]*)/;
+        $measured /= 1000 if defined $measured && $section eq "collectives";
+        my $digits = $number =~ /\.(\d+)/ ? length $1 : 0;
+        next if defined $measured && sprintf("%.${digits}f", $measured) == $number;
+        print "$section: README.md has \"$figure\", the page \"$cell\"\n";
+        $bad = 1;
+    }
+}
+print "README.md has $checked rows\n" if $checked != @rows;
+exit($bad || $checked != @rows);
+'
+}
+
 # build-essential contains make, a compiler and the C library. The page's commands for cc use pkg-config. A sentence
 # names the packages for the wheel.
 readme_names_the_packages() {
@@ -191,4 +245,5 @@ check "bench_docs.py writes the whole page" bench_page_is_written
 check "programs print the tables of that page" bench_tables_are_printed
 check "programs print the lines of that page" bench_lines_are_printed
 check "other lines of that page have no number" bench_numbers_are_marked
+check "README.md has the figures of that page" readme_has_the_figures_of_the_page
 finish

@@ -42,6 +42,11 @@ runs_under_slurm() {
     plans_under Slurm "$row" "${3#*ddprun}" && shows "$1" "$2" "$tmp/out" cat
 }
 
+# Run a command of contributors, which reads the sources.
+checks_the_sources() {
+    "$3" >"$tmp/out" 2>&1 && shows "$1" "$2" "$tmp/out"
+}
+
 # Set a variable of a page for the later commands of the page.
 exports() {
     local SLURM_JOB_ID=7
@@ -205,7 +210,8 @@ for page in README.md docs/*.md; do
         "pip "*) check "$what: its package, which shell/test_wheel.sh installs" is_package "$command" ;;
         scripts/demo.sh* | scripts/test.sh*) tested_by ".ci/run and the demo step run it" ;;
         scripts/gpu_check.sh*) tested_by "shell/test_gpu_check.sh runs it" ;;
-        "make bench" | "make bench-docs" | "make probes") check "$what: only its target, because it takes ten minutes" grep -q "^${command#make }:" Makefile ;;
+        scripts/layers.sh) check "$what" checks_the_sources "$page" "$line" "$command" ;;
+        "make bench" | "make bench-docs" | "make probes") check "$what: only its target, because it takes long" grep -q "^${command#make }:" Makefile ;;
         *"-o job.html"*) check "$what" draws "$page" "$line" "$command" ;;
         "ddpctl flight flight_torch"*) check "$what" reads_torch_records "$page" "$line" "$command" ;;
         "ddpctl flight"*) check "$what" reads_flight_records "$page" "$line" "$command" ;;

@@ -7,10 +7,11 @@ needs_installation() {
     case $1 in "make install PREFIX="* | "export PATH="* | "cc "* | *./worker | *./fit) ;; *) return 1 ;; esac
 }
 
-# shape -- replaces each number, time, job id and host by a fixed word, and joins blanks.
+# shape -- replaces each number, time, job id, host, user and kernel function by a fixed word, and joins blanks.
 shape() {
     sed -E "s/'[0-9a-z]{8}'|job +[0-9a-z]{8}\\b/JOB/g; s/^( *[0-9]+ +)[A-Za-z][^ ]*( +[0-9]+ )/\\1HOST\\2/
-        s/[0-9]+(\\.[0-9]+)?( ?(ms|s|min))?\\b/N/g; s/host [^ ,]+|\\([a-z0-9_-]+, pid/HOST/g; s/ +/ /g; s/^ //; s/ \$//"
+        s/ on [a-z0-9_-]+ (failed|could)/ on HOST \\1/; s/\([a-z0-9_-]+\) is/HOST is/; s/sleeps in [a-z0-9_]+/sleeps in FUNCTION/; s/user [a-z0-9_-]+/USER/g
+        s/host [^ ,]+|\\([a-z0-9_-]+, pid/HOST/g; s/[0-9]+(\\.[0-9]+)?( ?(ms|s|min))?\\b/N/g; s/ +/ /g; s/^ //; s/ \$//"
 }
 
 # A command has a prompt. Calls of the Python module have no prompt.
@@ -35,12 +36,13 @@ output() {
 }
 
 # shows PAGE LINE FILE [FILTER] -- succeeds if FILE has every line that the page shows. The order may differ, because
-# workers print at random times. The filter removes what differs between runs (default: shape).
+# workers print at random times. The filter removes what differs between runs (default: shape). `...` in a line stands
+# for any text.
 shows() {
     local filter=${4:-shape} line missing=0
     "$filter" <"$3" >"$tmp/shapes"
     while IFS= read -r line; do
-        grep -qxF -e "$line" "$tmp/shapes" || { echo "$1:$2: no line like this: $line"; missing=1; }
+        grep -qxE -e "$(sed 's/[][\.*^$(){}?+|]/\\&/g; s/\\\.\\\.\\\./.*/g' <<<"$line")" "$tmp/shapes" || { echo "$1:$2: no line like this: $line"; missing=1; }
     done < <(output "$1" "$2" | "$filter")
     [ "$missing" = 0 ] || { echo "the command printed:"; cat "$3"; return 1; }
 }

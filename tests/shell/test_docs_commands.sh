@@ -10,7 +10,7 @@ build=$(realpath "$BUILD")
 here=$tmp/here
 data=$PWD/tests/data
 modules=$PWD/launcher/python
-mkdir "$here" && ln -s "$build" "$here/build"
+mkdir "$here" && ln -s "$build" "$here/build" && ln -s "$PWD/tests" "$here/tests"
 export PATH=$build:$PATH HOME=$here XDG_RUNTIME_DIR=$here/run
 mkdir -m 700 "$here/run"
 printf '#!/bin/sh\necho "rank $RANK of $WORLD_SIZE: $*"\n' >"$here/train"
@@ -107,6 +107,89 @@ asks_the_hung_job() {
     shows "$1" "$2" "$tmp/out" without_rows
 }
 
+# Run a command that fails. Replace its port by a free port.
+fails_as_shown() {
+    local command=${3//29533/$(free_port)}
+    [[ $command != *--nnodes=* ]] || command=${command/ddprun /ddprun --master_port=$(free_port) }
+    (cd "$here" && PATH=$build:/usr/bin:$PATH timeout 100 bash -c "$command") >"$tmp/out" 2>&1 && { echo "exit 0"; return 1; }
+    shows "$1" "$2" "$tmp/out"
+}
+
+# Start node 1, which stops itself. Then start node 0, which must report that node 1 is lost.
+starts_lost_node() {
+    lost_port=$(free_port)
+    (cd "$here" && exec bash -c "exec ${3/ddprun /ddprun --master_port=$lost_port }") >"$tmp/node1" 2>&1 &
+    lost=$!
+}
+
+loses_node() {
+    (cd "$here" && timeout 100 bash -c "${3/ddprun /ddprun --master_port=$lost_port }") >"$tmp/out" 2>&1
+    local code=$?
+    kill -KILL "$lost"
+    wait "$lost"
+    [ "$code" = 125 ] || echo "exit $code"
+    shows "$1" "$2" "$tmp/out" && [ "$code" = 125 ]
+}
+
+# Start the hung jobs of docs/hangs.md at the same time, because a job mostly waits for the next sample of its stacks.
+# A stand-in replaces PyTorch. The slow rank is slower than on the page, because the host may be busy. Two jobs run
+# until the end, because ddpctl queries them.
+declare -A hangs
+start_hangs() {
+    local line command
+    local -x PYTHON_EXEC=/usr/bin/python3 PYTHONPATH=$PWD/tests/data/hangs/site-packages PYTHONDONTWRITEBYTECODE=1
+    local -x PATH=$PATH${DDP_PY_SPY:+:$DDP_PY_SPY} TMPDIR=$tmp SLOWER=400
+    py-spy --version >/dev/null 2>&1 && [ -x "$PYTHON_EXEC" ] || without="there is no /usr/bin/python3, or no py-spy in PATH or \$DDP_PY_SPY"
+    slow_port=$(free_port) stacks_port=$(free_port)
+    while IFS=$'\t' read -r line command; do
+        case $command in
+        "export PET_"*) eval "$command" ;;
+        *still_worker*) start_hang "$line" "$command" ;;
+        *straggler) [ -n "$without" ] || { start_hang "$line" "${command/ddprun /ddprun --master_port=$slow_port }" && endless+=($!); } ;;
+        *hangs/worker.py*) [ -n "$without" ] || start_hang "$line" "$command" ;;
+        esac
+    done < <(commands docs/hangs.md)
+    [ -n "$without" ] || { start_hang stacks "ddprun --on_hang=report --master_port=$stacks_port tests/data/hangs/worker.py sleep" && endless+=($!); }
+}
+
+start_hang() {
+    (cd "$here" && exec timeout 300 bash -c "exec $2") >"$tmp/hang-$1" 2>&1 &
+    hangs[$1]=$!
+}
+
+# check_hang SENTENCE COMMAND... -- like check, for a job of start_hangs.
+check_hang() {
+    if [ -z "$without" ]; then check "$@"; else skip "$1" "$without"; fi
+}
+
+reports_hang() {
+    wait "${hangs[$2]}"
+    local code=$?
+    [ "$code" = 125 ] || echo "exit $code"
+    shows "$1" "$2" "$tmp/hang-$2" && [ "$code" = 125 ]
+}
+
+reports_slow_rank() {
+    local i
+    for ((i = 0; i < 1000; i++)); do
+        ! grep -q 'RANK_SLOW' "$tmp/hang-$2" || break
+        sleep 0.1
+    done
+    shows "$1" "$2" "$tmp/hang-$2"
+}
+
+# asks_at PORT PAGE LINE COMMAND -- repeats the request, because a store rejects it while it samples the stacks itself.
+asks_at() {
+    local port=$1 i
+    shift
+    for ((i = 0; i < 100; i++)); do
+        ! asks_the_hung_job "$@" >"$tmp/asked" || return 0
+        sleep 0.1
+    done
+    cat "$tmp/asked"
+    return 1
+}
+
 # Make the flight records of a job: its rank 1 is killed while the other two ranks wait for rank 1.
 reads_flight_records() {
     local at job i
@@ -193,10 +276,12 @@ reads_hostfile() {
     echo "$1" >"$here/hosts" && ddprun --hostfile="$here/hosts" --dry_run true >"$tmp/out" && grep -e "--nproc_per_node=${1##*slots=} " "$tmp/out"
 }
 
-shown=0
+shown=0 without=
 check "a job hangs in a barrier" start_hung_job
+endless=("$hung")
+check "the jobs of docs/hangs.md start" start_hangs
 for page in README.md docs/*.md; do
-    unset PET_SECRET_FILE
+    unset PET_SECRET_FILE "${!PET_@}"
     # Read the list from descriptor 3, because a job reads stdin.
     while IFS=$'\t' read -r -u 3 line command; do
         what="$page:$line: $command" shown=$((shown + 1))
@@ -204,6 +289,17 @@ for page in README.md docs/*.md; do
         case $command in
         "sudo apt-get install "*) tested_by "shell/test_docs.sh compares its packages with scripts/packages.sh, which scripts/test.sh installs" ;;
         "make -j" | "sudo make install") tested_by "scripts/test.sh builds with it, and shell/test_install.sh installs into a folder" ;;
+        *"sh -c 'kill -STOP"*) check "$what" starts_lost_node "$page" "$line" "$command" ;;
+        "ddprun --nnodes=2 "*"sh -c 'sleep"*) check "$what" loses_node "$page" "$line" "$command" ;;
+        "ddprun explain "*) check "$what" runs "$page" "$line" "$command" ;;
+        *straggler) check_hang "$what" reports_slow_rank "$page" "$line" "$command" ;;
+        *hangs/worker.py*) check_hang "$what" reports_hang "$page" "$line" "$command" ;;
+        *still_worker*) check "$what" reports_hang "$page" "$line" "$command" ;;
+        "ddpctl stacks") check_hang "$what" asks_at "$stacks_port" "$page" "$line" "$command" ;;
+        "ddpctl top") check_hang "$what" asks_at "$slow_port" "$page" "$line" "$command" ;;
+        "ddprun python3 "* | "ddprun sh -c "* | "ddprun ./trian" | *--master_port=29533* | *=timeout=* | *tests/prog/member*)
+            check "$what" fails_as_shown "$page" "$line" "$command"
+            ;;
         "export "*) check "$what" exports "$page" "$line" "$command" ;;
         *"accelerate launch"*) tested_by "make frontends runs it with accelerate from PyPI, and shell/test_python.sh the same hook with a stub of torch" ;;
         "ddprun."*) check "$what" calls_python "$page" "$line" "$command" ;;
@@ -282,8 +378,8 @@ for page in README.md docs/*.md; do
     done 3< <(inline_commands "$page")
 done
 
-kill "$hung" 2>/dev/null
-wait "$hung" 2>/dev/null
+kill "${endless[@]}" 2>/dev/null
+wait "${endless[@]}" 2>/dev/null
 
 # Check that the picture of README.md shows a real run: a new run must have the same shape.
 picture_is_a_run() {
@@ -296,6 +392,51 @@ sees_all_commands() {
     [ "$shown" = "$all" ] || { echo "$shown commands of $all"; return 1; }
 }
 
+# Print "PAGE:LINE:TEXT" of the first line of each block that has no command. The blocks of docs/architecture.md are
+# drawings.
+blocks_without_command() {
+    local page
+    for page in README.md docs/*.md; do
+        [ "$page" = docs/architecture.md ] || awk -v page="$page" -v prompt="$prompt" 'function print_block() { if (text != "") print text; text = "" }
+            /^```/ { code = !code } code { next }
+            /^    / && NR > last + 1 { print_block(); if (!has_command) text = page ":" NR ":" $0 }
+            /^    / { last = NR; if ($0 ~ prompt) { has_command = 1; text = "" } next }
+            NF { print_block(); has_command = 0 } END { print_block() }' "$page"
+    done
+}
+
+# in_golden_file PAGE LINE FILE -- succeeds if the strings of the test, which the test compares with the output of
+# ddprun, contain each line of the block.
+in_golden_file() {
+    local line missing=0
+    perl -0777 -pe 's/"\s*\n\s*"//g; s/\\n/\n/g' "$3" | shape >"$tmp/golden"
+    while IFS= read -r line; do
+        grep -qF -e "$line" "$tmp/golden" || { echo "$1:$2: no line like this in $3: $line"; missing=1; }
+    done < <(output "$1" "$(($2 - 1))" | shape | sed 's/^ddprun: //')
+    return "$missing"
+}
+
+# has_metrics PAGE LINE -- compares the members of a line of metrics. Commands of the page have made the data.
+has_metrics() {
+    (cd "$here" && build/train --data data --model mlp --limit_steps 2 --metrics metrics) >"$tmp/out" 2>&1 || { cat "$tmp/out"; return 1; }
+    diff <(output "$1" "$(($2 - 1))" | tr -d ' \n' | shape) <(head -n 1 "$here/metrics" | tr -d ' \n' | shape)
+}
+
+# Compare each block without a command with what the product prints. A block of Python code has no output.
+blocks_are_output() {
+    local place text wrong=0
+    while IFS=: read -r page line text; do
+        case $text in
+        *"(SIGKILL), "*) in_golden_file "$page" "$line" tests/unit/report/test_report.c || wrong=1 ;;
+        *"waiting for node 0's store"*) in_golden_file "$page" "$line" tests/unit/net/test_dial_plan.c || wrong=1 ;;
+        *'{"step":'*) has_metrics "$page" "$line" || wrong=1 ;;
+        *" if step_is_saved "*) ;;
+        *) echo "$page:$line: no command, and no row of this file compares this block" && wrong=1 ;;
+        esac
+    done < <(blocks_without_command)
+    return "$wrong"
+}
+
 # Find commands without a prompt, because this file would not run them.
 commands_have_prompts() {
     ! grep -nE '^    ([A-Z_]+=[^ ]+ |sudo )*(ddprun|ddpctl|ddp-[a-z]+|torchrun|accelerate|srun|sbatch|mpirun|mpiexec|make|export|pip|python3?|scripts/[^ ]+)( |$)' README.md docs/*.md
@@ -303,5 +444,6 @@ commands_have_prompts() {
 
 check "no command is left out" sees_all_commands
 check "every command has a prompt" commands_have_prompts
+check "blocks without a command are compared" blocks_are_output
 check "docs/hang.svg shows what ddprun prints" picture_is_a_run
 finish

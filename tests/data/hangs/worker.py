@@ -18,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -40,6 +41,11 @@ import torch.multiprocessing as mp
 WAYS = sys.argv[1].split(",")
 STEPS = int(os.environ.get("HANG_STEPS", "8"))
 CULPRIT = 1
+
+
+def in_folder(name):
+    """Return the path of a file in the folder of the tests, or in a new folder."""
+    return f"{sys.argv[3] if len(sys.argv) > 3 else tempfile.mkdtemp()}/{name}"
 
 
 class Released(Exception):
@@ -122,7 +128,7 @@ def take_lock():
 
 
 def read_fifo():
-    path = sys.argv[2]
+    path = sys.argv[2] if len(sys.argv) > 2 else in_folder("fifo")
     if not os.path.exists(path):
         os.mkfifo(path)
     with open(os.open(path, os.O_RDWR), "rb") as f:
@@ -130,7 +136,7 @@ def read_fifo():
 
 
 def lock_file():
-    path = sys.argv[3] + "/cache.lock"
+    path = in_folder("cache.lock")
     holder, mine = open(path, "w"), open(path, "w")
     fcntl.flock(holder, fcntl.LOCK_EX)
     fcntl.flock(mine, fcntl.LOCK_EX)  # line of file
@@ -163,7 +169,7 @@ def read_pipe():
 def read_disk():
     """Read a file of a file system that does not answer. The mount is visible only to this process and to the server
     of the file system. The read fails when the server ends."""
-    folder, libc = sys.argv[3] + "/disk", ctypes.CDLL(None, use_errno=True)
+    folder, libc = in_folder("disk"), ctypes.CDLL(None, use_errno=True)
     os.makedirs(folder, exist_ok=True)
     if libc.unshare(0x20000) != 0 or libc.mount(b"none", b"/", None, 0x44000, None) != 0:  # CLONE_NEWNS; MS_REC | MS_PRIVATE
         sys.exit(f"mount namespace: {os.strerror(ctypes.get_errno())}")
@@ -203,7 +209,7 @@ def wait_for_child():
 
 
 def fill(queue):
-    path = sys.argv[3] + "/batches.fifo"
+    path = in_folder("batches.fifo")
     if not os.path.exists(path):
         os.mkfifo(path)
     queue.put(open(path).read())  # line in the child of loader
@@ -458,9 +464,11 @@ def hang(way, rank, x):
 
 
 def mark(way, rank):
-    """Mark the beginning of the hang with a file. A test reads the pid in the file and the file's time."""
-    with open(sys.argv[3] + f"/{way}.{rank}", "w") as f:
-        f.write(str(os.getpid()))
+    """Mark the beginning of the hang with a file in the folder of the tests, if there is one. A test reads the pid in
+    the file and the file's time."""
+    if len(sys.argv) > 3:
+        with open(sys.argv[3] + f"/{way}.{rank}", "w") as f:
+            f.write(str(os.getpid()))
 
 
 def wait_for_marks(way):
@@ -496,6 +504,8 @@ def run_way(way, rank, x):
 
 
 def main():
+    if WAYS[0] == "absent" and int(os.environ["RANK"]) == CULPRIT:
+        return
     if WAYS[0] == "spawn":
         set_priority("0")
         if int(os.environ["RANK"]) == CULPRIT:

@@ -173,10 +173,9 @@ Test(dial_plan, words_come_after_two_seconds_then_in_full_then_every_thirty, .fi
     cr_assert_not(hears(""));
     live(3000, ECONNREFUSED, 1);
     cr_assert(
-        hears("waiting for node 0's store at n0:29500 for 2.0 s: 10.0.0.1:29500 refused the connection"),
+        hears("waiting for node 0's store at n0:29500 for 2.0 s: 10.0.0.1:29500 refused the connection after "
+              "1 ms: no process listens on that port; giving up in 14 min (--timeout)"),
         "%s", (char *)heard.data);
-    cr_assert(strstr((char *)heard.data, "giving up in 14 min (--timeout)") != NULL, "%s",
-              (char *)heard.data);
     live(9000, ECONNREFUSED, 1);
     cr_assert_not(hears(""));
     live(11000, ECONNREFUSED, 1);

@@ -2,9 +2,10 @@
 
 The argument may list several ways: "sleep,lock,exit". SIGUSR1 to rank 1 ends a hang, and the job continues with the
 next one. For `key` and `part`, send SIGUSR1 to rank 0. For `debugger`, send it to the process that traces rank 1.
-`disk` ends when the server of its file system is killed. scripts/hangs.py and tests/e2e/test_hangs.c run this
-program. record.py runs it to make the fixtures of tests/unit/diagnosis/test_hang.c. With site-packages/ in
-PYTHONPATH, the ways that need no PyTorch run without PyTorch."""
+`disk` ends when the server of its file system is killed. With `absent`, rank 1 ends before it joins the group.
+docs/hangs.md, scripts/hangs.py and tests/e2e/test_hangs.c run this program. record.py runs it to make the fixtures
+of tests/unit/diagnosis/test_hang.c. With site-packages/ in PYTHONPATH, the ways that need no PyTorch run without
+PyTorch."""
 import contextlib
 import ctypes
 import fcntl

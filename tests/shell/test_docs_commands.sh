@@ -281,7 +281,7 @@ check "a job hangs in a barrier" start_hung_job
 endless=("$hung")
 check "the jobs of docs/hangs.md start" start_hangs
 for page in README.md docs/*.md; do
-    unset PET_SECRET_FILE "${!PET_@}"
+    unset "${!PET_@}"
     # Read the list from descriptor 3, because a job reads stdin.
     while IFS=$'\t' read -r -u 3 line command; do
         what="$page:$line: $command" shown=$((shown + 1))

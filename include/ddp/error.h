@@ -73,8 +73,7 @@ struct ddp_err {
 
 /* Set the code and the formatted sentence of `err`, and return `code`, so that a function can fail in one statement:
  * `return ddp_fail(err, DDP_ERR_ARG, ...)`. `err` may be NULL. Append a remedy if `code` is DDP_ERR_NOMEM and the
- * sentence contains "out of memory". Append nothing if the sentence contains "; ", because the sentence then has its
- * own remedy. */
+ * sentence contains "out of memory". Append nothing if "; " follows, because the sentence then has its own remedy. */
 DDP_API ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...) DDP_PRINTF(3, 4);
 
 /* Put text in front of the sentence of `err` ("rank 3: connect to ...: refused"), and return err->code. If the

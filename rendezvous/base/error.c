@@ -62,7 +62,8 @@ ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(msg, sizeof(msg), fmt, ap);
     va_end(ap);
-    if (code == DDP_ERR_NOMEM && strstr(msg, "out of memory") != NULL && strstr(msg, "; ") == NULL) {
+    const char *reason = code == DDP_ERR_NOMEM ? strstr(msg, "out of memory") : NULL;
+    if (reason != NULL && strstr(reason, "; ") == NULL) {
         const size_t n = strlen(msg);
         snprintf(msg + n, sizeof(msg) - n, MEMORY_REMEDY);
     }

@@ -25,14 +25,15 @@ enum {
 
 /* --- connections ---------------------------------------------------------------------------------------- */
 
-/* Return the reason why no connection was possible, with the likely cause. */
+/* Return the reason why no connection was possible, with the likely cause. A semicolon separates the reason from a
+ * remedy. ddpctl adds its own remedy to a reason without a semicolon. */
 static const char *dial_error_text(int error)
 {
     switch (error) {
     case ECONNREFUSED:
         return "the connection is refused: no process listens there";
     case ETIMEDOUT:
-        return "no answer from that address; the host may be down, or a firewall drops packets";
+        return "no answer from that address: the host may be down, or a firewall drops packets";
     case EHOSTUNREACH:
     case ENETUNREACH:
         return "no route to that address; check the network and the address";

@@ -502,8 +502,8 @@ static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, 
                        store, err);
 }
 
-/* Append a remedy to the error of a store that does not answer. An error with a semicolon stays as it is, because it
- * already has a remedy or its causes. */
+/* Append a remedy to the error of a store that does not answer. An error with a semicolon stays as it is, because only a
+ * remedy follows a semicolon (client/connect.c). */
 static ddp_status add_remedy(ddp_status status, struct ddp_err *err)
 {
     if (status != DDP_ERR_TIMEOUT || strchr(err->msg, ';') != NULL)

@@ -7,11 +7,13 @@
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <pty.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <termios.h>
@@ -224,6 +226,29 @@ Test(ddpctl, no_answer_within_a_short_timeout_has_a_remedy)
     snprintf(at, sizeof(at), "127.0.0.1:%d", free_port());
     const char *argv[] = { bin("ddpctl"), "--addr", at, "--timeout=0.1", "status", NULL };
     expect_failure(run_command(argv, NULL), 1, "; check");
+}
+
+/* The reason of such an error has two likely causes. They must not replace the remedy. */
+Test(ddpctl, an_address_that_drops_packets_has_a_remedy)
+{
+    struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t len = sizeof(at);
+    char addr_text[32];
+    int full[4];
+    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cr_assert_eq(bind(listener, (struct sockaddr *)&at, len), 0);
+    cr_assert_eq(listen(listener, 0), 0); /* the kernel drops connections beyond the first ones */
+    cr_assert_eq(getsockname(listener, (struct sockaddr *)&at, &len), 0);
+    for (int i = 0; i < 4; i++) {
+        full[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        (void)connect(full[i], (struct sockaddr *)&at, len);
+    }
+    snprintf(addr_text, sizeof(addr_text), "127.0.0.1:%d", ntohs(at.sin_port));
+    const char *argv[] = { bin("ddpctl"), "--addr", addr_text, "--timeout=0.1", "status", NULL };
+    expect_failure(run_command(argv, NULL), 1, "; check that");
+    for (int i = 0; i < 4; i++)
+        close(full[i]);
+    close(listener);
 }
 
 Test(ddpctl, help_and_version_stand_on_stdout)

@@ -217,3 +217,13 @@ Test(limits, an_error_of_an_open_has_the_limit_of_open_files)
     write_error_text(EMFILE, "/proc", text);
     cr_expect_not_null(strstr(text, "123 open files"), "%s", text);
 }
+
+/* A file name may contain a semicolon. The name must not replace the remedy, which ddp_fail appends. */
+Test(limits, an_error_without_memory_has_one_remedy)
+{
+    struct ddp_err err;
+    ddp_fail(&err, DDP_ERR_NOMEM, "%s: %s of %s", "a; b", "out", "memory");
+    cr_expect_not_null(strstr(err.msg, MEMORY_REMEDY), "%s", err.msg);
+    ddp_fail(&err, DDP_ERR_NOMEM, "%s: %s of %s; wait", "a", "out", "memory");
+    cr_expect_null(strstr(err.msg, MEMORY_REMEDY), "%s", err.msg);
+}

@@ -5,6 +5,7 @@
 #include "train/data/pictures.h"
 #include "train/files.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -53,7 +54,7 @@ static ddp_status load_file(struct idx *idx, const char *dir, enum dataset_part 
                             char *path, struct ddp_err *err)
 {
     ddp_status status = whole_file_find(path, dir, dataset_file_name(part, kind), err);
-    if (status == DDP_ERR_IO) {
+    if (status == DDP_ERR_IO && errno == ENOENT) {
         char make_data[512];
         find_make_data(make_data);
         return ddp_fail(
@@ -70,23 +71,25 @@ static ddp_status check_images(const struct idx *images, const char *path, struc
 {
     if (images->dim[1] == PICTURE_SIDE && images->dim[2] == PICTURE_SIDE)
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_CORRUPT, "%s: offset 8: pictures of %" PRIu32 "x%" PRIu32 ": must be %dx%d",
-                    path, images->dim[1], images->dim[2], PICTURE_SIDE, PICTURE_SIDE);
+    ddp_fail(err, DDP_ERR_CORRUPT, "offset 8: pictures of %" PRIu32 "x%" PRIu32 ": must be %dx%d",
+             images->dim[1], images->dim[2], PICTURE_SIDE, PICTURE_SIDE);
+    return files_wrap(path, err);
 }
 
 /* Check the labels, because a label is later used as an array index. */
 static ddp_status check_labels(const struct idx *labels, uint32_t pictures, const char *path,
                                struct ddp_err *err)
 {
+    ddp_status status = DDP_OK;
     if (labels->dim[0] != pictures)
-        return ddp_fail(err, DDP_ERR_CORRUPT, "%s: offset 4: %" PRIu32 " labels for %" PRIu32 " pictures",
-                        path, labels->dim[0], pictures);
-    for (uint32_t i = 0; i < pictures; i++) {
+        status = ddp_fail(err, DDP_ERR_CORRUPT, "offset 4: %" PRIu32 " labels for %" PRIu32 " pictures",
+                          labels->dim[0], pictures);
+    for (uint32_t i = 0; i < pictures && status == DDP_OK; i++) {
         if (labels->values[i] >= CLASSES)
-            return ddp_fail(err, DDP_ERR_CORRUPT, "%s: offset %zu: label %d: must be between 0 and %d", path,
-                            idx_header_bytes(1) + i, labels->values[i], CLASSES - 1);
+            status = ddp_fail(err, DDP_ERR_CORRUPT, "offset %zu: label %d: must be between 0 and %d",
+                              idx_header_bytes(1) + i, labels->values[i], CLASSES - 1);
     }
-    return DDP_OK;
+    return status == DDP_OK ? DDP_OK : files_wrap(path, err);
 }
 
 static void idx_set_free(struct dataset *set)

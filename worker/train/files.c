@@ -20,7 +20,7 @@ ddp_status files_join(char *to, const char *dir, const char *name, struct ddp_er
 {
     int len = snprintf(to, PATH_MAX, "%s/%s", dir, name);
     if (len < 0 || len >= PATH_MAX)
-        return ddp_fail(err, DDP_ERR_ARG, "%.100s...: the path is too long", dir);
+        return ddp_fail(err, DDP_ERR_ARG, "%.100s...: the path is too long; use a shorter path", dir);
     return DDP_OK;
 }
 
@@ -32,7 +32,8 @@ ddp_status files_make_dir(const char *path, struct ddp_err *err)
     struct stat s;
     size_t len = strlen(path);
     if (len == 0 || len >= sizeof(part))
-        return ddp_fail(err, DDP_ERR_ARG, "'%.100s' is not a valid name for a directory", path);
+        return ddp_fail(err, DDP_ERR_ARG, "'%.100s': not a valid name for a directory; use another path",
+                        path);
     for (size_t end = 1; end <= len; end++) {
         if (path[end] != '/' && path[end] != '\0')
             continue;
@@ -68,13 +69,13 @@ ddp_status files_may_write(const char *path, struct ddp_err *err)
     const char *slash = strrchr(path, '/');
     size_t len = slash != NULL ? (size_t)(slash - path) : 1;
     if (path[0] == '\0')
-        return ddp_fail(err, DDP_ERR_ARG, "the path is empty; set a file");
+        return ddp_fail(err, DDP_ERR_ARG, "'': not a valid name for a file; use another path");
     if (len >= sizeof(dir))
-        return ddp_fail(err, DDP_ERR_ARG, "%.100s...: the path is too long", path);
+        return ddp_fail(err, DDP_ERR_ARG, "%.100s...: the path is too long; use a shorter path", path);
     memcpy(dir, slash != NULL ? path : ".", len);
     dir[len] = '\0';
     if (stat(path, &s) == 0 && S_ISDIR(s.st_mode))
-        return ddp_fail(err, DDP_ERR_ARG, "%s: a directory, not a file", path);
+        return ddp_fail(err, DDP_ERR_ARG, "%s: a directory, not a file; use another path", path);
     if (is_replaced(path) && access(len > 0 ? dir : "/", W_OK | X_OK) != 0)
         return ddp_fail(err, DDP_ERR_IO, "%s: cannot write: %s", len > 0 ? dir : "/",
                         write_error_text(errno, path, why));
@@ -94,9 +95,10 @@ ddp_status files_size(int fd, uint64_t *bytes, struct ddp_err *err)
 {
     struct stat s;
     if (fstat(fd, &s) != 0)
-        return ddp_fail(err, DDP_ERR_IO, "cannot examine the file: %s", strerror(errno));
+        return ddp_fail(err, DDP_ERR_IO, "cannot examine the file: %s; check the file system",
+                        strerror(errno));
     if (!S_ISREG(s.st_mode))
-        return ddp_fail(err, DDP_ERR_ARG, "not a plain file");
+        return ddp_fail(err, DDP_ERR_ARG, "not a plain file; choose a file");
     *bytes = (uint64_t)s.st_size;
     return DDP_OK;
 }
@@ -108,8 +110,8 @@ ddp_status files_read(int fd, uint8_t *to, size_t len, uint64_t offset, size_t *
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return ddp_fail(err, DDP_ERR_IO, "offset %" PRIu64 ": cannot read: %s", offset + *got,
-                            strerror(errno));
+            return ddp_fail(err, DDP_ERR_IO, "offset %" PRIu64 ": cannot read: %s; check the file system",
+                            offset + *got, strerror(errno));
         if (n == 0)
             break;
         *got += (size_t)n;
@@ -146,7 +148,7 @@ ddp_status whole_file_open(struct whole_file *f, const char *path, struct ddp_er
                         path_error_text(errno, path, "check the path", why));
     if (fstat(fd, &st) != 0 || (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))) {
         close(fd);
-        return ddp_fail(err, DDP_ERR_IO, "%s: not a regular file", path);
+        return ddp_fail(err, DDP_ERR_IO, "%s: not a regular file; choose another path", path);
     }
     f->file = gzdopen(fd, "rb");
     if (f->file != NULL)
@@ -187,7 +189,8 @@ ddp_status whole_file_fill(struct whole_file *f, size_t want, struct ddp_err *er
         int n = gzread(f->file, to, (unsigned)chunk);
         const char *why = gzerror(f->file, &code);
         if (code == Z_ERRNO)
-            return ddp_fail(err, DDP_ERR_IO, "offset %zu: cannot read: %s", f->len, strerror(errno));
+            return ddp_fail(err, DDP_ERR_IO, "offset %zu: cannot read: %s; %s", f->len, strerror(errno),
+                            errno == EISDIR ? "choose a file" : "check the file system");
         if (n < 0 || code != Z_OK) /* Z_BUF_ERROR: the gzip stream is incomplete */
             return ddp_fail(err, DDP_ERR_CORRUPT, "offset %zu: the gzip stream is damaged or incomplete: %s",
                             f->len, without_name(why));
@@ -196,6 +199,15 @@ ddp_status whole_file_fill(struct whole_file *f, size_t want, struct ddp_err *er
         f->len += (size_t)n;
     }
     return DDP_OK;
+}
+
+ddp_status files_wrap(const char *path, struct ddp_err *err)
+{
+    ddp_wrap(err, "%s", path);
+    const size_t n = strlen(err->msg);
+    if (err->code == DDP_ERR_CORRUPT)
+        snprintf(err->msg + n, sizeof(err->msg) - n, "; copy this file again, or choose another file");
+    return err->code;
 }
 
 void whole_file_close(struct whole_file *f)
@@ -209,12 +221,24 @@ void whole_file_close(struct whole_file *f)
 ddp_status whole_file_find(char *path, const char *dir, const char *name, struct ddp_err *err)
 {
     static const char *const ending[] = { "", ".gz" };
+    struct stat s;
     for (int i = 0; i < 2; i++) {
         int len = snprintf(path, PATH_MAX, "%s/%s%s", dir, name, ending[i]);
         if (len < 0 || len >= PATH_MAX)
-            return ddp_fail(err, DDP_ERR_ARG, "--data %.100s...: the path is too long", dir);
-        if (access(path, F_OK) == 0)
+            return ddp_fail(err, DDP_ERR_ARG, "--data %.100s...: the path is too long; use a shorter path",
+                            dir);
+        if (stat(path, &s) == 0)
             return DDP_OK;
+        if (errno != ENOENT) {
+            const int error = errno;
+            char why[WRITE_ERROR_MAX];
+            ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", path,
+                     path_error_text(error, path, "check --data", why));
+            errno = error;
+            return DDP_ERR_IO;
+        }
     }
-    return ddp_fail(err, DDP_ERR_IO, "%s/%s: neither this file nor %s.gz exists", dir, name, name);
+    ddp_fail(err, DDP_ERR_IO, "%s/%s: neither this file nor %s.gz exists; check --data", dir, name, name);
+    errno = ENOENT;
+    return DDP_ERR_IO;
 }

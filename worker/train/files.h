@@ -50,8 +50,13 @@ ddp_status whole_file_fill(struct whole_file *f, size_t want, struct ddp_err *er
 
 void whole_file_close(struct whole_file *f);
 
+/* Prepend `path` to the error about this file, and return err->code. After DDP_ERR_CORRUPT, append a remedy, which is
+ * the same for all damaged files. */
+ddp_status files_wrap(const char *path, struct ddp_err *err);
+
 /* Write to `path` the path of DIR/NAME, or of DIR/NAME.gz if only that file exists. `path` has room for PATH_MAX bytes.
- * Return DDP_ERR_IO if neither file exists. */
+ * Return DDP_ERR_IO if neither file exists (`errno` is then ENOENT), or if the directory cannot be searched (`errno` is
+ * the reason). */
 ddp_status whole_file_find(char *path, const char *dir, const char *name, struct ddp_err *err);
 
 #endif

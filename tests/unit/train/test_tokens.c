@@ -199,9 +199,43 @@ Test(tokens, a_file_that_becomes_shorter_is_noticed)
     cr_assert_eq(truncate(test_path("train.bin"), TOKENS_HEADER + 20), 0);
     cr_expect_eq(dataset_read(&set, 0, NULL, token, target, &err), DDP_OK);
     cr_expect_eq(dataset_read(&set, 1, NULL, token, target, &err), DDP_ERR_CORRUPT);
-    cr_expect(strstr(err.msg, "offset 1044: the file ends here; another process has shortened the file"),
+    cr_expect(strstr(err.msg,
+                     "train.bin: offset 1044: the file ends here, because another process has shortened "
+                     "it; copy this file again, or choose another file"),
               "%s", err.msg);
     dataset_free(&set);
+}
+
+/* Load a set that cannot be loaded. Expect that the error begins with `path`, and has the reason `error`. */
+static void expect_reason(const char *where, enum model_input input, const char *path, int error)
+{
+    struct dataset set;
+    struct dataset_request w = request(8, 65536);
+    w.input = input;
+    cr_expect_eq(dataset_load(&set, where, DATASET_TRAIN, &w, &err), DDP_ERR_IO, "%s", where);
+    cr_expect(strncmp(err.msg, path, strlen(path)) == 0 && strstr(err.msg, strerror(error)) != NULL, "%s: %s",
+              where, err.msg);
+}
+
+/* glob treats such a directory like an empty directory. */
+Test(tokens, a_directory_that_cannot_be_read_is_the_reason)
+{
+    const uid_t uid = geteuid();
+    char in[300], locked[256];
+    snprintf(locked, sizeof(locked), "%s", test_path("locked"));
+    put("train.bin", 0, 17);
+    expect_reason(test_path("none/*.bin"), MODEL_TOKENS, test_path("none: "), ENOENT);
+    expect_reason(test_path("train.bin/*.bin"), MODEL_TOKENS, test_path("train.bin: "), ENOTDIR);
+    cr_assert_eq(mkdir(locked, 0), 0);
+    cr_assert_eq(chmod(test_dir, 0755), 0);
+    if (uid == 0 && seteuid(65534) != 0)
+        cr_skip_test("skipped, because this user may read every directory");
+    snprintf(in, sizeof(in), "%s: ", locked);
+    expect_reason(locked, MODEL_TOKENS, in, EACCES);
+    snprintf(in, sizeof(in), "%s/*.bin", locked);
+    expect_reason(in, MODEL_TOKENS, locked, EACCES);
+    expect_reason(locked, MODEL_PICTURES, locked, EACCES);
+    cr_assert_eq(seteuid(uid), 0);
 }
 
 Test(tokens, what_is_no_file_is_refused)

@@ -77,7 +77,7 @@ static ddp_status check_header(const uint8_t *head, int dims, uint32_t dim[IDX_M
         if (values > IDX_MAX_BYTES)
             return ddp_fail(err, DDP_ERR_LIMIT,
                             "offset %d: dimension %d is %" PRIu32
-                            ": too large for the limit of %d bytes per file",
+                            ": too large for the limit of %d bytes per file; use a smaller file",
                             4 + 4 * i, i + 1, dim[i], IDX_MAX_BYTES);
     }
     *file_bytes = idx_header_bytes(dims) + (size_t)values;
@@ -125,7 +125,7 @@ ddp_status idx_load(struct idx *idx, const char *path, int dims, struct ddp_err 
     idx->file = f.bytes;
     idx->len = f.len;
     if (status != DDP_OK) {
-        ddp_wrap(err, "%s", path);
+        files_wrap(path, err);
         idx_free(idx);
         return status;
     }
@@ -224,7 +224,7 @@ static ddp_status cifar_add(struct cifar *c, const char *path, struct ddp_err *e
         *c = (struct cifar){ grown, c->n + f.len / CIFAR_RECORD };
     }
     free(f.bytes);
-    return status == DDP_OK ? DDP_OK : ddp_wrap(err, "%s", path);
+    return status == DDP_OK ? DDP_OK : files_wrap(path, err);
 }
 
 bool cifar_find(char *found, const char *dir)

@@ -6,6 +6,7 @@
 #include "base/limits.h"
 #include "train/files.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
@@ -78,8 +79,9 @@ static ddp_status check_count(const struct tokens *t, int32_t count, uint64_t fi
         return status;
     if ((uint64_t)count < t->length + 1)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "offset %d: %d tokens are too few for a sample, which needs %zu + 1 tokens", AT_COUNT,
-                        count, t->length);
+                        "offset %d: %d tokens are too few for a sample, which needs %zu + 1 tokens; use a "
+                        "smaller --length, or a longer file",
+                        AT_COUNT, count, t->length);
     return DDP_OK;
 }
 
@@ -106,7 +108,8 @@ static ddp_status tokens_add(struct tokens *t, const char *path, struct ddp_err 
     uint64_t count = 0;
     char why[WRITE_ERROR_MAX];
     if (t->shards == TOKENS_MAX_SHARDS)
-        return ddp_fail(err, DDP_ERR_LIMIT, "%s: more than %d files of tokens", path, TOKENS_MAX_SHARDS);
+        return ddp_fail(err, DDP_ERR_LIMIT, "%s: more than %d files of tokens; pass fewer files with --data",
+                        path, TOKENS_MAX_SHARDS);
     /* Without O_NONBLOCK, opening a FIFO would wait for a writer. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
@@ -121,7 +124,7 @@ static ddp_status tokens_add(struct tokens *t, const char *path, struct ddp_err 
     if (status != DDP_OK) {
         free(name);
         close(fd);
-        return ddp_wrap(err, "%s", path);
+        return files_wrap(path, err);
     }
     t->shard[t->shards++] = (struct tokens_shard){ name, fd, count, t->n };
     t->n += (count - 1) / t->length;
@@ -181,13 +184,36 @@ static void directory_pattern(char *to, const char *where)
 #define DATA_REMEDY \
     "set a directory or a pattern with --data, or create a set with `make-data --format tokens --out DIR`"
 
+/* Check that the directory in front of the first wildcard can be read. glob reports an unreadable or missing directory
+ * like a directory without files. `pattern` is shortened to this directory. */
+static ddp_status check_directory(char *pattern, struct ddp_err *err)
+{
+    char *to = pattern, *slash = NULL, why[WRITE_ERROR_MAX];
+    for (const char *from = pattern; *from != '\0' && strchr("*?[", *from) == NULL; *to++ = *from++) {
+        if (*from == '\\' && from[1] != '\0')
+            from++;
+        if (*from == '/')
+            slash = to;
+    }
+    if (slash == NULL)
+        return DDP_OK;
+    slash[slash == pattern] = '\0';
+    DIR *dir = opendir(pattern);
+    if (dir == NULL)
+        return ddp_fail(err, DDP_ERR_IO, "%s: cannot read the directory: %s", pattern,
+                        path_error_text(errno, pattern, DATA_REMEDY, why));
+    closedir(dir);
+    return DDP_OK;
+}
+
 ddp_status tokens_load(struct tokens *t, const char *where, bool training, struct ddp_err *err)
 {
     char pattern[2 * PATH_MAX + sizeof("/*.bin")], why[WRITE_ERROR_MAX];
     struct stat s;
     glob_t found = { 0 };
     if (strlen(where) >= PATH_MAX)
-        return ddp_fail(err, DDP_ERR_ARG, "--data %.100s...: the path is too long", where);
+        return ddp_fail(err, DDP_ERR_ARG, "--data %.100s...: the path is too long; use a shorter path",
+                        where);
     const bool exists = stat(where, &s) == 0;
     if (!exists && strpbrk(where, "*?[\\") == NULL)
         return ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", where,
@@ -200,7 +226,9 @@ ddp_status tokens_load(struct tokens *t, const char *where, bool training, struc
     ddp_status status = code == 0 ? add_all(t, &found, training, err) : DDP_OK;
     if (code == GLOB_NOSPACE)
         status = ddp_fail(err, DDP_ERR_NOMEM, "%s: out of memory for the names", where);
-    else if (status == DDP_OK && t->shards == 0)
+    else if (status == DDP_OK && t->shards == 0 && (!exists || S_ISDIR(s.st_mode)))
+        status = check_directory(pattern, err);
+    if (status == DDP_OK && t->shards == 0)
         status = ddp_fail(err, DDP_ERR_IO, "%s: no file of tokens has \"%s\" in its name; " DATA_REMEDY,
                           where, training ? "train" : "val\" or \"test");
     globfree(&found);
@@ -255,7 +283,7 @@ static ddp_status read_sample(const struct tokens *t, const struct tokens_shard 
         if (status == DDP_OK && got < 2 * n)
             status =
                 ddp_fail(err, DDP_ERR_CORRUPT,
-                         "offset %" PRIu64 ": the file ends here; another process has shortened the file",
+                         "offset %" PRIu64 ": the file ends here, because another process has shortened it",
                          offset + got);
         if (status == DDP_OK)
             status = copy_tokens(t, bytes, n, i, offset, token, target, err);
@@ -269,6 +297,6 @@ ddp_status tokens_read(const struct tokens *t, uint64_t index, int32_t *token, i
     const struct tokens_shard *s = shard_of(t, index);
     ddp_status status = read_sample(t, s, index - s->first, token, target, err);
     if (status != DDP_OK)
-        ddp_wrap(err, "%s", s->path);
+        files_wrap(s->path, err);
     return status;
 }

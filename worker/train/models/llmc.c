@@ -56,8 +56,9 @@ static ddp_status check_sizes(const struct model_kind *kind, const uint8_t *head
         const size_t at = 8 + 4 * i;
         if (get_u32(head + at) != size[i].value)
             return ddp_fail(err, DDP_ERR_MISMATCH,
-                            "offset %zu: %s is %" PRIu32 ": must be %zu for --model %s", at, size[i].words,
-                            get_u32(head + at), size[i].value, kind->name);
+                            "offset %zu: %s is %" PRIu32
+                            ": must be %zu for --model %s; choose the model of this file",
+                            at, size[i].words, get_u32(head + at), size[i].value, kind->name);
     }
     return DDP_OK;
 }
@@ -256,7 +257,7 @@ ddp_status llmc_load(const char *path, const struct model_kind *kind, const stru
                         path_error_text(errno, path, "check the path", why));
     ddp_status status = load(fd, kind, params, err);
     close(fd);
-    return status == DDP_OK ? DDP_OK : ddp_wrap(err, "%s", path);
+    return status == DDP_OK ? DDP_OK : files_wrap(path, err);
 }
 
 ddp_status llmc_save(const char *path, const struct model_kind *kind, const struct model_tensors *params,

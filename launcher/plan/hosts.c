@@ -269,18 +269,12 @@ static ddp_status check_host_count(const char *name, const char *count, struct d
                     count, expected.msg);
 }
 
-/* Return true if `name` is a valid "host" or "user@host": letters, digits and ". - _ : @ %". Neither part may begin
- * with '-'. */
+/* Return true if `name` is a valid "host" or "user@host". The same rule applies to both parts. */
 static bool is_name(const char *name)
 {
-    const char *at = strchr(name, '@');
-    const char *host = at != NULL ? at + 1 : name;
-    if (name[0] == '-' || host[0] == '-' || host[0] == '\0' || at == name || strchr(host, '@') != NULL)
-        return false;
-    for (const char *p = name; *p != '\0'; p++)
-        if (!isalnum((unsigned char)*p) && strchr(".-_:@%", *p) == NULL)
-            return false;
-    return true;
+    const char *at = strchr(name, '@'), *host = at != NULL ? at + 1 : name;
+    return endpoint_is_host(host, strlen(host)) &&
+           (at == NULL || endpoint_is_host(name, (size_t)(at - name)));
 }
 
 static struct host_spec *find_spec(const struct specs *s, const char *name, int port)
@@ -318,7 +312,7 @@ static ddp_status add_spec(struct specs *s, const char *name, const struct tail 
         return DDP_OK;
     }
     if (s->n == HOST_WORDS_MAX)
-        return ddp_fail(err, DDP_ERR_ARG, "more than %d hosts", HOST_WORDS_MAX);
+        return ddp_fail(err, DDP_ERR_ARG, "more than %d hosts; use fewer hosts", HOST_WORDS_MAX);
     if (s->n == s->cap) {
         const int cap = s->cap > 0 ? 2 * s->cap : 16;
         struct host_spec *list = realloc(s->list, (size_t)cap * sizeof(*list));
@@ -340,8 +334,8 @@ static ddp_status set_port(const char *name, const char *text, int *port, struct
     *port = port_parse(&at);
     if (*port > 0 && *at == '\0')
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_ARG, "host '%.64s': '%.64s' is not a port from 1 to %d", name, text,
-                    PORT_MAX);
+    return ddp_fail(err, DDP_ERR_ARG, "host '%.64s': '%.64s' is not a port; expected a number from 1 to %d",
+                    name, text, PORT_MAX);
 }
 
 /* Parse the rest of an item: "COUNT", "PORT" or "PORT:COUNT". If the rest is a single number from HOST_PORT_MIN to
@@ -404,14 +398,19 @@ static ddp_status add_names(struct specs *s, const char *name, const struct tail
     if (strchr(name, '[') == NULL)
         return strlen(name) < HOST_NAME_SIZE
                    ? add_spec(s, name, tail, err)
-                   : ddp_fail(err, DDP_ERR_ARG, "'%.64s...' is not a host name: too long", name);
+                   : ddp_fail(err, DDP_ERR_ARG,
+                              "'%.64s...' is not a host name: too long; expected at most %d characters", name,
+                              HOST_NAME_SIZE - 1);
     if (!host_list_slurm(name, &hosts) || hosts.n > HOST_WORDS_MAX)
-        return ddp_fail(err, DDP_ERR_ARG, "'%.64s' is not a list of hosts such as node[01-16]", name);
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "'%.64s' is not a list of hosts; expected a list such as node[01-16]", name);
     for (int i = 0; status == DDP_OK && i < hosts.n; i++) {
         char one[HOST_NAME_SIZE];
         status = host_list_slurm_at(name, i, one)
                      ? add_spec(s, one, tail, err)
-                     : ddp_fail(err, DDP_ERR_ARG, "'%.64s' contains a name that is too long", name);
+                     : ddp_fail(err, DDP_ERR_ARG,
+                                "'%.64s' contains a name that is too long; expected at most %d characters",
+                                name, HOST_NAME_SIZE - 1);
     }
     return status;
 }
@@ -544,7 +543,7 @@ static ddp_status parse_word(const char *word, const char *values[LINE_WORDS], s
         values[sets] = strchr(word, '=') + 1;
         return DDP_OK;
     }
-    return ddp_fail(err, DDP_ERR_ARG, "unknown word '%.64s'; expected slots=N, user=NAME or port=N", word);
+    return ddp_fail(err, DDP_ERR_ARG, "'%.64s': unknown word; expected slots=N, user=NAME or port=N", word);
 }
 
 /* Parse a line without its comment: items, then optionally "slots=N", "user=NAME" and "port=N". */

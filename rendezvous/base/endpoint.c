@@ -38,16 +38,24 @@ static ddp_status set_port(const char *text, int *port, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Copy the host. Reject only blanks and unprintable bytes. */
+bool endpoint_is_host(const char *text, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        if (!isalnum((unsigned char)text[i]) && (text[i] == '\0' || strchr(".-_:%", text[i]) == NULL))
+            return false;
+    return len > 0 && text[0] != '-';
+}
+
+/* Copy the host, which may be empty. */
 static ddp_status set_host(struct endpoint *out, const char *host, size_t len, const char *whole,
                            struct ddp_err *err)
 {
     if (len >= sizeof(out->host))
         return ddp_fail(err, DDP_ERR_ARG, "the host in '%.64s...' is longer than %zu bytes", whole,
                         sizeof(out->host) - 1);
-    for (size_t i = 0; i < len; i++)
-        if (!isgraph((unsigned char)host[i]))
-            return ddp_fail(err, DDP_ERR_ARG, "the host contains a blank or an invalid character");
+    if (len > 0 && !endpoint_is_host(host, len))
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "a host has only letters, digits and . - _ : %%, and does not begin with '-'");
     memcpy(out->host, host, len);
     out->host[len] = '\0';
     return DDP_OK;

@@ -6,6 +6,7 @@
 #include "ddp/error.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 
 struct sockaddr;
 
@@ -22,6 +23,10 @@ struct endpoint {
 /* Parse the decimal digits at *text as a port from 0 to 65535, and move *text past the digits. Signs, blanks and
  * hexadecimal are rejected. Return -1 for a larger number, and if *text begins with no digit. */
 int port_parse(const char **text);
+
+/* Return true if the `len` bytes can be a name or an address of a host: letters, digits and ". - _ : %", and no '-' at
+ * the beginning, because a program would read such a name as an option. */
+bool endpoint_is_host(const char *text, size_t len);
 
 /* Parse "host:port", "1.2.3.4:port", "[v6]:port", ":port" or "port". For "host" and "[v6]", the port is `default_port`.
  * Return DDP_ERR_ARG if `text` is invalid. */

@@ -190,6 +190,7 @@ Test(host_specs, a_host_has_a_port_and_a_count)
     cr_expect_str_eq(specs("n[1-2]:2222:3", false), "n1=3/2222 n2=3/2222");
     cr_expect_str_eq(specs("a:2222,a:2223,a:2222", false), "a=2/2222 a/2223");
     cr_expect_str_eq(specs("ann@a:22 slots=8\nb:2222\nc:2222:4\n", true), "ann@a=8/22 b/2222 c=4/2222");
+    cr_expect_str_eq(specs("a:0022:8,b:02222", false), "a=8/22 b/2222");
     expect_refused("a:0:8", false, "host 'a': '0' ", "port");
     expect_refused("a:65536:8", false, "host 'a': '65536' ", "port");
     expect_refused("a:x:8", false, "host 'a': 'x' ", "port");
@@ -226,7 +227,7 @@ Test(host_specs, errors_name_the_item_and_the_line)
     expect_refused("a:9999999999", false, "host 'a': '9999999999' ", "workers");
     expect_refused("n[1-99999]", false, "'n[1-99999]' ", "node[01-16]");
     expect_refused("n[3-1]", false, "'n[3-1]' ", "node[01-16]");
-    expect_refused("a\nb slot=4\n", true, "line 2: unknown word 'slot=4'", "slots=N");
+    expect_refused("a\nb slot=4\n", true, "line 2: 'slot=4': unknown word", "slots=N");
     expect_refused("ann@a user=bob\n", true, "line 1: 'ann@a' and user=bob ", "leave out");
     expect_refused("a,b user=ann\n", true, "line 1: user=ann: ", "one host");
     expect_refused("a user=ann,bob\n", true, "line 1: user=ann,bob: ", "one user");
@@ -240,7 +241,7 @@ Test(host_specs, errors_name_the_item_and_the_line)
     expect_refused("a slots=4 user=ann slots=4\n", true, "line 1: 'slots=4': ", "twice");
     expect_refused("a slots=2 count=2\n", true, "line 1: 'count=2': ", "twice");
     expect_refused("a user=ann username=bob\n", true, "line 1: 'username=bob': ", "twice");
-    expect_refused("a counts=2\n", true, "line 1: unknown word 'counts=2'", "slots=N");
+    expect_refused("a counts=2\n", true, "line 1: 'counts=2': unknown word", "slots=N");
     expect_refused("a user=ann user=bob\n", true, "line 1: 'user=bob': ", "twice");
     expect_refused("a port=22 port=23\n", true, "line 1: 'port=23': ", "twice");
     expect_refused("a:2222 port=22\n", true, "line 1: 'a:2222' and port=22 ", "leave out");

@@ -85,7 +85,7 @@ static int make_secret(const char *path)
     struct ddp_err err;
     if (secret_write(path, &err) == DDP_OK)
         return EXIT_CODE_OK;
-    log_error("--make_secret: %s", err.msg);
+    log_error("--make_secret=%s", err.msg);
     return EXIT_CODE_DDPRUN;
 }
 

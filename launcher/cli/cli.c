@@ -99,7 +99,7 @@ static const char *option_format(const struct cli *cli, enum cli_option option, 
 static ddp_status exclude(const struct cli *cli, enum cli_option a, enum cli_option b, struct ddp_err *err)
 {
     char first[OPTION_PET_MAX], second[OPTION_PET_MAX];
-    return ddp_fail(err, DDP_ERR_ARG, "%s and %s cannot be used together; leave out one of the two",
+    return ddp_fail(err, DDP_ERR_ARG, "%s: cannot be used with %s; leave out one of the two options",
                     option_format(cli, a, first), option_format(cli, b, second));
 }
 
@@ -118,9 +118,9 @@ static const char *nnodes_format(const struct cli_nnodes *nodes, char text[NNODE
 static ddp_status check_program(const struct cli *cli, struct ddp_err *err)
 {
     if (cli->program == NULL && !cli->explain)
-        return ddp_fail(err, DDP_ERR_ARG, "no program given; usage: ddprun [options] PROGRAM [args...]");
+        return ddp_fail(err, DDP_ERR_ARG, "PROGRAM: missing; usage: ddprun [options] PROGRAM [args...]");
     if (cli->program != NULL && cli->program[0] == '\0')
-        return ddp_fail(err, DDP_ERR_ARG, "PROGRAM is empty; usage: ddprun [options] PROGRAM [args...]");
+        return ddp_fail(err, DDP_ERR_ARG, "PROGRAM: empty name; usage: ddprun [options] PROGRAM [args...]");
     return DDP_OK;
 }
 
@@ -161,25 +161,23 @@ static ddp_status check_hosts(const struct cli *cli, struct ddp_err *err)
         return DDP_OK;
     if (cli->collect_logs && (cli->log_dir == NULL || strcmp(cli->log_dir, "/dev/null") == 0))
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--collect_logs needs --log_dir=DIR, the directory for the log files of all hosts");
+                        "--collect_logs: no directory for the log files of all hosts; add --log_dir=DIR");
     if (cli->hosts != NULL && cli->hostfile != NULL)
         return exclude(cli, OPT_HOSTS, OPT_HOSTFILE, err);
     if (cli_gives(cli, OPT_NNODES) && cli->nnodes.min != cli->nnodes.max)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--hosts starts ddprun on every host of its list, but --nnodes=%s requests an "
-                        "elastic job; for an elastic job, start ddprun on each node with --rdzv_endpoint",
-                        nnodes_format(&cli->nnodes, other));
+                        "%s: cannot be used with --nnodes=%s, which requests an elastic job; for an elastic "
+                        "job, start ddprun on each node with --rdzv_endpoint",
+                        option_format(cli, hosts, list), nnodes_format(&cli->nnodes, other));
     if (cli->rdzv_conf.is_host != HOST_STORE_AUTO)
-        return ddp_fail(err, DDP_ERR_ARG, "%s cannot be used together with 'is_host' in %s; remove 'is_host'",
+        return ddp_fail(err, DDP_ERR_ARG, "%s: cannot be used with 'is_host' in %s; remove 'is_host'",
                         option_format(cli, hosts, list), option_format(cli, OPT_RDZV_CONF, other));
     for (size_t i = 0; i < sizeof(decided) / sizeof(decided[0]); i++)
         if (cli_gives(cli, decided[i]) && !is_switched_off(cli, decided[i]))
-            return ddp_fail(
-                err, DDP_ERR_ARG,
-                "%s and %s cannot be used together, because ddprun itself starts every node of the list; "
-                "%s %s",
-                option_format(cli, hosts, list), option_format(cli, decided[i], other),
-                cli->origin[decided[i]] == FROM_ENVIRONMENT ? "unset" : "leave out", other);
+            return ddp_fail(err, DDP_ERR_ARG,
+                            "%s: cannot be used with %s: ddprun itself starts every node of the list; %s %s",
+                            option_format(cli, hosts, list), option_format(cli, decided[i], other),
+                            cli->origin[decided[i]] == FROM_ENVIRONMENT ? "unset" : "leave out", other);
     return DDP_OK;
 }
 
@@ -189,14 +187,15 @@ static ddp_status check_node_rank(const struct cli *cli, struct ddp_err *err)
 {
     char text[NNODES_TEXT_MAX];
     if (cli_gives(cli, OPT_NODE_RANK) && cli->node_rank >= cli->nnodes.max)
-        return ddp_fail(err, DDP_ERR_ARG, "--node_rank=%d: must be less than --nnodes, which is %d",
+        return ddp_fail(err, DDP_ERR_ARG, "--node_rank=%d: expected a number below --nnodes, which is %d",
                         cli->node_rank, cli->nnodes.max);
     if (cli->nnodes.max > 1 && !cli_is_elastic(cli) && !cli_gives(cli, OPT_NODE_RANK) && !cli->torchrun)
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "--nnodes=%s needs --node_rank on each node: 0 on the node with the master address, "
-                        "%s%d on the other%s; or use --rdzv_backend=c10d, which assigns the node ranks",
-                        nnodes_format(&cli->nnodes, text), cli->nnodes.max > 2 ? "1 to " : "",
-                        cli->nnodes.max - 1, cli->nnodes.max > 2 ? "s" : "");
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "--nnodes=%s: no --node_rank; add it on each node: 0 on the node with the master "
+            "address, %s%d on the other%s; or use --rdzv_backend=c10d, which assigns the node ranks",
+            nnodes_format(&cli->nnodes, text), cli->nnodes.max > 2 ? "1 to " : "", cli->nnodes.max - 1,
+            cli->nnodes.max > 2 ? "s" : "");
     return DDP_OK;
 }
 
@@ -206,12 +205,12 @@ static ddp_status check_mode(const struct cli *cli, struct ddp_err *err)
     char text[NNODES_TEXT_MAX];
     if (cli->standalone && nodes->max > 1)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--standalone starts a job of this node only, but --nnodes=%s requests more "
-                        "nodes; leave out one of the two options",
+                        "--standalone: starts a job of this node only, but --nnodes=%s requests more nodes; "
+                        "leave out one of the two options",
                         nnodes_format(nodes, text));
     if (cli->backend == BACKEND_STATIC && nodes->min != nodes->max)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--rdzv_backend=static needs one number of nodes, but --nnodes=%s is a range; use "
+                        "--rdzv_backend=static: needs one number of nodes, but --nnodes=%s is a range; use "
                         "--rdzv_backend=c10d for nodes that join and leave",
                         nnodes_format(nodes, text));
     return DDP_OK;
@@ -224,13 +223,13 @@ static ddp_status check_one_place(const struct cli *cli, struct ddp_err *err)
     if (cli_gives(cli, OPT_MASTER_ADDR) && strcmp(cli->master_addr, at->host) != 0)
         return ddp_fail(
             err, DDP_ERR_ARG,
-            "--master_addr=%.200s and the host %.200s in --rdzv_endpoint differ; leave out one of the "
+            "--master_addr=%.200s: differs from the host %.200s in --rdzv_endpoint; leave out one of the "
             "two options",
             cli->master_addr, at->host);
     if (cli_gives(cli, OPT_MASTER_PORT) && at->port >= 0 && at->port != cli->master_port)
         return ddp_fail(
             err, DDP_ERR_ARG,
-            "--master_port=%d and the port %d in --rdzv_endpoint differ; leave out one of the two "
+            "--master_port=%d: differs from the port %d in --rdzv_endpoint; leave out one of the two "
             "options",
             cli->master_port, at->port);
     return DDP_OK;
@@ -247,20 +246,21 @@ static ddp_status check_meeting(const struct cli *cli, struct ddp_err *err)
     if (endpoint && check_one_place(cli, err) != DDP_OK)
         return DDP_ERR_ARG;
     if (cli->nnodes.max > 1 && !endpoint && !cli_gives(cli, OPT_MASTER_ADDR) && !cli->torchrun)
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "--nnodes=%s needs the address of the store: %s--rdzv_endpoint=HOST[:PORT], the same "
-                        "on every node",
-                        nnodes_format(&cli->nnodes, text),
-                        cli_is_elastic(cli) ? "" : "--master_addr=HOST (the host of node 0) or ");
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "--nnodes=%s: no address of the store; add %s--rdzv_endpoint=HOST[:PORT], the same on "
+            "every node",
+            nnodes_format(&cli->nnodes, text),
+            cli_is_elastic(cli) ? "" : "--master_addr=HOST (the host of node 0) or ");
     if (cli->nnodes.min > 1 && open_port)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--nnodes=%s needs a fixed port: with port 0, the other nodes do not know the port "
-                        "of the store; set a port above 0",
+                        "--nnodes=%s: with port 0, the other nodes do not know the port of the store; set a "
+                        "port above 0",
                         nnodes_format(&cli->nnodes, text));
     if (cli->host_store == HOST_STORE_NO && !endpoint && cli->nnodes.max == 1)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--host_store=no needs --rdzv_endpoint, because a job of one node has no second node "
-                        "to host the store");
+                        "--host_store=no: a job of one node has no second node to host the store; add "
+                        "--rdzv_endpoint, or leave out --host_store");
     return DDP_OK;
 }
 
@@ -409,8 +409,7 @@ static ddp_status suggest_option(const char *word, struct ddp_err *err)
     const size_t len = strcspn(word + 2, "=");
     const char *nearest = NULL;
     if (word[1] != '-')
-        return err->msg[strlen("unknown option '-")] == 'n' ? append_hint(err, "nproc_per_node")
-                                                            : DDP_ERR_ARG;
+        return err->msg[1] == 'n' ? append_hint(err, "nproc_per_node") : DDP_ERR_ARG;
     snprintf(name, sizeof(name), "%.*s", (int)len, word + 2);
     for (char *p = name; *p != '\0'; p++)
         *p = *p == '-' ? '_' : *p;
@@ -477,8 +476,9 @@ static ddp_status read_line(struct cli *cli, char *const *argv, struct ddp_err *
         if (cli->version && (row == NULL || row != &cli_rows[OPT_JSON]))
             break;
         if (status != DDP_OK)
-            return row == NULL && strncmp(err->msg, "unknown", 7) == 0 ? suggest_option(reader.at[-1], err)
-                                                                       : status;
+            return row == NULL && strstr(err->msg, ": unknown option") != NULL
+                       ? suggest_option(reader.at[-1], err)
+                       : status;
         if (row == NULL)
             break;
         status = set_from_line(cli, (enum cli_option)(row - cli_rows), text, reader.spelled, err);

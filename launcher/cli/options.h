@@ -105,7 +105,7 @@
     X(LOCAL_ADDR, "local_addr", 0, TEXT, local_addr, "ADDR", NULL, true, THEIRS, NODES,                              \
       "address of this node for connections from other nodes (default: the address that this node uses "     \
       "to reach the store)")                                                                                 \
-    X(HOST_STORE, "host_store", 0, WORD, host_store, "yes|no|auto", "auto", true, OURS, NODES,               \
+    X(HOST_STORE, "host_store", 0, WORD, host_store, "CHOICE", "auto", true, OURS, NODES,                    \
       "whether this node hosts the store: 'yes', 'no' or 'auto'. With 'auto', node 0 hosts the store; in "   \
       "an elastic job, the node with the address of --rdzv_endpoint hosts the store")                        \
     X(SECRET_FILE, "secret_file", 0, TEXT, secret_file, "FILE", NULL, true, OURS, NODES,                     \
@@ -260,7 +260,7 @@
       "exit code of ddprun if workers fail: 'first': the code of the worker that failed first; 'max': the "  \
       "highest code; 'rank0': the code of rank 0; 'workers': like 'first', but 0 if a signal stopped the "   \
       "job and every worker of this node exited with 0")                                                     \
-    X(HANG_TIMEOUT, "hang_timeout", 0, HANG_TIMEOUT, hang_timeout_ms, "TIME|off", NULL, true, OURS, FAILURE,          \
+    X(HANG_TIMEOUT, "hang_timeout", 0, HANG_TIMEOUT, hang_timeout_ms, "TIME", NULL, true, OURS, FAILURE,              \
       "time without a sign of progress after which ddprun compares the stacks of all ranks; ddprun "         \
       "reports a hang at least 12 s later. 'off' disables this check (default: 30s, or 5 times the "         \
       "longest pause so far, whichever is longer)")                                                          \

@@ -19,46 +19,40 @@
 static const struct option_words words[OPTIONS] = {
     [OPT_NPROC_PER_NODE] =
         OPTION_WORDS(NULL, [NPROC_GPU] = "gpu", [NPROC_CPU] = "cpu", [NPROC_AUTO] = "auto"),
-    [OPT_CONTAIN] =
-        OPTION_WORDS("'auto', 'plain', 'cgroup' or 'pidns'", [CONTAIN_AUTO] = "auto",
-                     [CONTAIN_PLAIN] = "plain", [CONTAIN_CGROUP] = "cgroup", [CONTAIN_PIDNS] = "pidns"),
+    [OPT_CONTAIN] = OPTION_WORDS(NULL, [CONTAIN_AUTO] = "auto", [CONTAIN_PLAIN] = "plain",
+                                 [CONTAIN_CGROUP] = "cgroup", [CONTAIN_PIDNS] = "pidns"),
     [OPT_STDIN] = OPTION_WORDS(NULL, "all", "none"),
-    [OPT_EXIT_CODE] = OPTION_WORDS(
-        "'first', 'max', 'rank0' or 'workers'", [EXIT_POLICY_FIRST] = "first", [EXIT_POLICY_MAX] = "max",
-        [EXIT_POLICY_RANK0] = "rank0", [EXIT_POLICY_WORKERS] = "workers"),
+    [OPT_EXIT_CODE] = OPTION_WORDS(NULL, [EXIT_POLICY_FIRST] = "first", [EXIT_POLICY_MAX] = "max",
+                                   [EXIT_POLICY_RANK0] = "rank0", [EXIT_POLICY_WORKERS] = "workers"),
     [OPT_SIGNALS] = OPTION_WORDS(NULL, SIGNAL_LIST(STOPPING_SIGNAL) NULL),
-    [OPT_LOG_POLICY] = OPTION_WORDS("'block' or 'drop'", [LOG_BLOCK] = "block", [LOG_DROP] = "drop"),
-    [OPT_PRINT_COMPLETION] = OPTION_WORDS("'bash', 'zsh', 'fish' or 'tcsh'", [SHELL_BASH] = "bash",
-                                          [SHELL_ZSH] = "zsh", [SHELL_FISH] = "fish", [SHELL_TCSH] = "tcsh"),
+    [OPT_LOG_POLICY] = OPTION_WORDS(NULL, [LOG_BLOCK] = "block", [LOG_DROP] = "drop"),
+    [OPT_PRINT_COMPLETION] = OPTION_WORDS(
+        NULL, [SHELL_BASH] = "bash", [SHELL_ZSH] = "zsh", [SHELL_FISH] = "fish", [SHELL_TCSH] = "tcsh"),
     /* etcd is not accepted, because a user of this backend expects that an etcd server is used. */
-    [OPT_RDZV_BACKEND] =
-        OPTION_WORDS("'static' or 'c10d'; ddprun supports neither etcd nor plug-ins; use ddprun's own "
-                     "store, on a node or in ddp-rendezvous",
-                     [BACKEND_STATIC] = "static", [BACKEND_C10D] = "c10d"),
-    [OPT_HOST_STORE] = OPTION_WORDS("'yes', 'no' or 'auto'", [HOST_STORE_AUTO] = "auto",
-                                    [HOST_STORE_YES] = "yes", [HOST_STORE_NO] = "no"),
-    [OPT_TORCH_STORE] = OPTION_WORDS("'launcher', 'rank0' or 'auto'", [TORCH_STORE_AUTO] = "auto",
-                                     [TORCH_STORE_LAUNCHER] = "launcher", [TORCH_STORE_RANK0] = "rank0"),
-    [OPT_GROW] = OPTION_WORDS(
-        "'agreed', 'now' or 'never'", [GROW_AGREED] = "agreed", [GROW_NOW] = "now", [GROW_NEVER] = "never"),
+    [OPT_RDZV_BACKEND] = OPTION_WORDS("; ddprun supports neither etcd nor plug-ins; use ddprun's own "
+                                      "store, on a node or in ddp-rendezvous",
+                                      [BACKEND_STATIC] = "static", [BACKEND_C10D] = "c10d"),
+    [OPT_HOST_STORE] =
+        OPTION_WORDS(NULL, [HOST_STORE_AUTO] = "auto", [HOST_STORE_YES] = "yes", [HOST_STORE_NO] = "no"),
+    [OPT_TORCH_STORE] = OPTION_WORDS(NULL, [TORCH_STORE_AUTO] = "auto", [TORCH_STORE_LAUNCHER] = "launcher",
+                                     [TORCH_STORE_RANK0] = "rank0"),
+    [OPT_GROW] = OPTION_WORDS(NULL, [GROW_AGREED] = "agreed", [GROW_NOW] = "now", [GROW_NEVER] = "never"),
     [OPT_NODE_TIMEOUT] = OPTION_WORDS(NULL, "fast"),
     [OPT_HANG_TIMEOUT] = OPTION_WORDS(NULL, "off"),
-    [OPT_ON_HANG] = OPTION_WORDS("'report', 'stop' or 'restart'", [ON_HANG_REPORT] = "report",
-                                 [ON_HANG_STOP] = "stop", [ON_HANG_RESTART] = "restart"),
+    [OPT_ON_HANG] = OPTION_WORDS(
+        NULL, [ON_HANG_REPORT] = "report", [ON_HANG_STOP] = "stop", [ON_HANG_RESTART] = "restart"),
     [OPT_SCHEDULER] = OPTION_WORDS(NULL, "auto", "none", SCHEDULERS(SCHEDULER_NAME) NULL),
-    [OPT_START_METHOD] = OPTION_WORDS("'spawn', 'fork' or 'forkserver'", "spawn", "fork", "forkserver"),
-    [OPT_PASS_LOCAL_RANK] = OPTION_WORDS("'local-rank' or 'local_rank'", "local-rank", "local_rank"),
-    [OPT_NUMA_BINDING] = OPTION_WORDS(
-        "'node', 'socket', 'exclusive' or 'core-complex'", [NUMA_NODE] = "node", [NUMA_SOCKET] = "socket",
-        [NUMA_EXCLUSIVE] = "exclusive", [NUMA_CORE_COMPLEX] = "core-complex"),
-    [OPT_EVENT_LOG_HANDLER] = OPTION_WORDS(
-        "'null' or 'console'; other handlers are Python code, which ddprun cannot load; use --events=FILE "
-        "or --json",
-        "null", "console"),
-    [OPT_LOGS_SPECS] = OPTION_WORDS(
-        "'default'; other names refer to Python code (torchrun.logs_specs), which ddprun cannot load; use "
-        "--log_file=PATTERN to name the log files",
-        "default"),
+    [OPT_START_METHOD] = OPTION_WORDS(NULL, "spawn", "fork", "forkserver"),
+    [OPT_PASS_LOCAL_RANK] = OPTION_WORDS(NULL, "local-rank", "local_rank"),
+    [OPT_NUMA_BINDING] = OPTION_WORDS(NULL, [NUMA_NODE] = "node", [NUMA_SOCKET] = "socket",
+                                      [NUMA_EXCLUSIVE] = "exclusive", [NUMA_CORE_COMPLEX] = "core-complex"),
+    [OPT_EVENT_LOG_HANDLER] = OPTION_WORDS("; other handlers are Python code, which ddprun cannot load; use "
+                                           "--events=FILE or --json",
+                                           "null", "console"),
+    [OPT_LOGS_SPECS] =
+        OPTION_WORDS("; other names refer to Python code (torchrun.logs_specs), which ddprun cannot load; "
+                     "use --log_file=PATTERN to name the log files",
+                     "default"),
     [OPT_HELP] = OPTION_WORDS(NULL, [HELP_ALL] = "all"),
 };
 
@@ -541,12 +535,12 @@ static bool has_port(const char *text)
 static ddp_status value_HOST(const char *text, void *to, struct ddp_err *err)
 {
     const size_t len = strlen(text), bracket = len > 2 && text[0] == '[' && text[len - 1] == ']';
-    if (len == 0 || len >= ENDPOINT_HOST_MAX)
-        return ddp_fail(err, DDP_ERR_ARG, "a name or an address");
     if (has_port(text))
         return ddp_fail(err, DDP_ERR_ARG,
                         "a name or an address without a port; set the port with --master_port, or set "
                         "host and port with --rdzv_endpoint=HOST:PORT");
+    if (!endpoint_is_host(text + bracket, len - 2 * bracket) || len >= ENDPOINT_HOST_MAX)
+        return ddp_fail(err, DDP_ERR_ARG, "a name or an address of letters, digits and . - _ : %%");
     snprintf(to, ENDPOINT_HOST_MAX, "%.*s", (int)(len - 2 * bracket), text + bracket);
     return DDP_OK;
 }
@@ -645,11 +639,9 @@ static ddp_status unknown_key(struct cli_rdzv_conf *conf, const char *key, struc
     if (conf->lenient)
         return DDP_OK;
     char list[300] = "";
-    size_t used = 0;
-    for (size_t i = 0; i < CONF_ROWS && used < sizeof(list); i++)
-        used +=
-            (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i > 0 ? ", " : "", conf_rows[i].key);
-    return ddp_fail(err, DDP_ERR_ARG, "a known key instead of '%s'; valid keys: %s", key, list);
+    for (size_t i = 0; i < CONF_ROWS; i++)
+        options_list_add(list, sizeof(list), i + 1 == CONF_ROWS, "'%s'", conf_rows[i].key);
+    return ddp_fail(err, DDP_ERR_ARG, "the key %s, not '%s'", list, key);
 }
 
 static ddp_status set_key(struct cli_rdzv_conf *conf, const char *key, const char *value, struct ddp_err *err)

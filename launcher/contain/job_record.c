@@ -560,7 +560,7 @@ static bool record_write_file(int dir, const char *name, const struct buf *text)
  * errno is 0, a file has other contents than expected. */
 static ddp_status record_unreadable(const char *first, const char *second, struct ddp_err *err)
 {
-    return ddp_fail(err, DDP_ERR_IO, "cannot read /proc/%s or /proc/%s: %s; run 'mount -t proc proc /proc'",
+    return ddp_fail(err, DDP_ERR_IO, "/proc/%s or /proc/%s: cannot read: %s; run 'mount -t proc proc /proc'",
                     first, second, errno != 0 ? strerror(errno) : "unknown format");
 }
 
@@ -584,7 +584,7 @@ ddp_status record_write(const char *job, const char *cookie, const char *cgroup,
         return record_unreadable(files[0], files[1], err);
     if (!record_print(&text, &r)) {
         buf_free(&text);
-        return ddp_fail(err, DDP_ERR_IO, "cannot write the record of the job: %s",
+        return ddp_fail(err, DDP_ERR_IO, "record of the job: cannot write: %s",
                         one_line(r.job) && one_line(r.cgroup)
                             ? "out of memory" MEMORY_REMEDY
                             : "the job id or the path of its cgroup has a newline; choose another --rdzv_id");
@@ -598,7 +598,7 @@ ddp_status record_write(const char *job, const char *cookie, const char *cgroup,
     return ok ? DDP_OK
               : ddp_fail(
                     err, DDP_ERR_IO,
-                    "cannot write to %s: %s; set XDG_RUNTIME_DIR to a directory that only this user can use",
+                    "%s: cannot write: %s; set XDG_RUNTIME_DIR to a directory that only this user can use",
                     path, path_error_text(error, path, NULL, why));
 }
 

@@ -66,8 +66,8 @@ static ddp_status refuse(const char *address, const struct own_address *own, int
         used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s (%s)", i > 0 ? ", " : "",
                                  own[i].text, own[i].interface);
     return ddp_fail(err, DDP_ERR_ARG,
-                    "--local_addr=%.64s: not an address of this machine; its addresses are %s", address,
-                    list);
+                    "--local_addr=%.64s: not an address of this machine; use one of its addresses, %s",
+                    address, list);
 }
 
 /* Check --local_addr. All addresses of 127/8 are local, although only 127.0.0.1 is listed. */

@@ -343,12 +343,12 @@ int detach_begin(const struct detached_job *job)
     for (int i = 0; i < VIEWERS_MAX; i++)
         s.viewers[i] = -1;
     if (output < 0) {
-        log_error("--detach: cannot create the file for the output, %s: %s", s.output,
+        log_error("%s: cannot create the file for the output (--detach): %s", s.output,
                   path_error_text(errno, s.output, "start the job in another directory", why));
         return EXIT_CODE_DDPRUN;
     }
     if (!open_socket(&s, runtime_dir)) {
-        log_error("--detach: cannot create a socket in the runtime directory %s: %s; set XDG_RUNTIME_DIR to "
+        log_error("%s: cannot create a socket in this runtime directory: %s; set XDG_RUNTIME_DIR to "
                   "another directory of this user",
                   runtime_dir, path_error_text(errno, runtime_dir, NULL, why));
         unlink(s.output);

@@ -264,7 +264,7 @@ static ddp_status make_fifo(const char *path, struct ddp_err *err)
         unlink(path);
     if (mkfifo(path, 0600) == 0)
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_IO, "cannot create the FIFO of the file timer, %.200s: %s", path,
+    return ddp_fail(err, DDP_ERR_IO, "%.200s: cannot create the FIFO of the file timer: %s", path,
                     path_error_text(errno, path, OTHER_PATH, why));
 }
 
@@ -276,7 +276,7 @@ static ddp_status listen_to(struct file_timer *ft, uv_loop_t *loop, struct ddp_e
     ft->fd = open(ft->path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
     const int rc = ft->fd < 0 ? -errno : uv_poll_init(loop, &ft->poll, ft->fd);
     if (rc != 0)
-        return ddp_fail(err, DDP_ERR_IO, "cannot open the FIFO of the file timer, %.200s: %s", ft->path,
+        return ddp_fail(err, DDP_ERR_IO, "%.200s: cannot open the FIFO of the file timer: %s", ft->path,
                         path_error_text(-rc, ft->path, OTHER_PATH, why));
     uv_timer_init(loop, &ft->timer);
     ft->open_handles = 2;

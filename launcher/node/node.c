@@ -712,8 +712,8 @@ static ddp_status make_log_dir(struct plan *plan, struct ddp_err *err)
     if (!timed_call_run(log_dir_run, log_dir_free, work, LOG_DIR_MS))
         return ddp_fail(
             err, DDP_ERR_IO,
-            "cannot create the log directory %s: the file system has not answered for %d s; check the "
-            "file system or set another --log_dir",
+            "%s: cannot create the log directory: the file system has not answered for %d s; check the "
+            "file system, or set another --log_dir",
             plan->cli->log_dir != NULL ? plan->cli->log_dir : plan->log_root, LOG_DIR_MS / 1000);
     const ddp_status status = work->status;
     if (err != NULL && status != DDP_OK)

@@ -366,8 +366,10 @@ ddp_status input_attempt(struct input *in, struct ddp_err *err)
     char remedy[FILES_REMEDY_MAX];
     const int highest = rank_set_highest(&cli->input.ranks);
     if (highest >= in->plan->world_size && cli->nnodes.min == cli->nnodes.max)
-        return ddp_fail(err, DDP_ERR_ARG, "--stdin lists rank %d, but the highest rank of the job is %d",
-                        highest, in->plan->world_size - 1);
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "--stdin: rank %d does not exist; list only ranks up to %d, the highest rank of the job", highest,
+            in->plan->world_size - 1);
     in->fan.drains = cli->one_console && has_other_readers(in->plan);
     if (in->way != INPUT_COPIED)
         in->way = in->fan.drains ? INPUT_COPIED

@@ -54,7 +54,7 @@ static struct log_file *log_file_create(const char *path, struct log_rotate rota
     const size_t len = strlen(path) + 1;
     struct log_file *f = calloc(1, sizeof(*f) + len);
     if (f == NULL) {
-        ddp_fail(err, DDP_ERR_NOMEM, "cannot create the log file %s: out of memory", path);
+        ddp_fail(err, DDP_ERR_NOMEM, "%s: cannot create the log file: out of memory", path);
         return NULL;
     }
     memcpy(f->path, path, len);
@@ -276,8 +276,8 @@ static ddp_status make_dir(const char *path, mode_t mode, bool must_be_new, stru
     /* A new directory has a random name, which the user does not know, so the error shows the directory above. */
     const char *slash = must_be_new && error != EEXIST ? strrchr(path, '/') : NULL;
     const int shown = slash != NULL ? (int)(slash - path) + (slash == path) : PATH_MAX;
-    return ddp_fail(err, DDP_ERR_IO, "cannot create the log directory %s%.*s: %s",
-                    slash != NULL ? "below " : "", shown, path,
+    return ddp_fail(err, DDP_ERR_IO, "%.*s: cannot create %s: %s", shown, path,
+                    slash != NULL ? "a log directory in this directory" : "the log directory",
                     path_error_text(error, path, "choose another --log_dir", why));
 }
 
@@ -347,12 +347,13 @@ int logdir_create(const char *path, int mode, struct ddp_err *err)
         fd = open(path, flags, (mode_t)mode);
     const int error = errno;
     if (fd < 0 && error == EEXIST)
-        ddp_fail(err, DDP_ERR_IO,
-                 "the log file %s exists already, and ddprun does not overwrite files; move the file away, "
-                 "or put %%j (job id) or %%t (time) into --log_file",
-                 path);
+        ddp_fail(
+            err, DDP_ERR_IO,
+            "%s: the log file exists already, and ddprun overwrites no files; move the file away, or put %%j "
+            "(job id) or %%t (time) into --log_file",
+            path);
     else if (fd < 0)
-        ddp_fail(err, DDP_ERR_IO, "cannot create the log file %s: %s", path,
+        ddp_fail(err, DDP_ERR_IO, "%s: cannot create the log file: %s", path,
                  path_error_text(error, path, "choose another --log_dir or --log_file", why));
     return fd;
 }
@@ -558,7 +559,7 @@ int sinks_add_file(struct sinks *s, const char *path, struct log_rotate rotate, 
     if (sink < 0) {
         struct writer_target target = log_file_target(file);
         target.close(target.user);
-        ddp_fail(err, DDP_ERR_NOMEM, "cannot create the log file %s: out of memory", path);
+        ddp_fail(err, DDP_ERR_NOMEM, "%s: cannot create the log file: out of memory", path);
         return -1;
     }
     s->files_open++;

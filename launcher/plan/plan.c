@@ -238,8 +238,8 @@ static bool plan_lacks_rank(const struct plan *plan, const char *option, int hig
     if (highest < workers)
         return false;
     snprintf(words, PLAN_RANKS_WORDS,
-             "--%s lists local rank %d, but this node has %d worker%s (local ranks 0 to %d)", option, highest,
-             workers, workers == 1 ? "" : "s", workers - 1);
+             "--%s: local rank %d does not exist: this node has %d worker%s; list only ranks below %d",
+             option, highest, workers, workers == 1 ? "" : "s", workers);
     return true;
 }
 
@@ -569,16 +569,16 @@ static ddp_status check_number(const struct gpu_list *list, int count, struct dd
     if (list->physical == 0 || list->hidden || count <= list->n)
         return DDP_OK;
     if (list->n < list->physical)
-        return ddp_fail(
-            err, DDP_ERR_ARG,
-            "--nproc_per_node=%d is more than the %d GPU%s that CUDA_VISIBLE_DEVICES shows (the machine has "
-            "%d); set CUDA_VISIBLE_DEVICES=\"\" for a job on CPUs, or add --share_gpu for a test",
-            count, list->n, list->n == 1 ? "" : "s", list->physical);
-    return ddp_fail(
-        err, DDP_ERR_ARG,
-        "--nproc_per_node=%d is more than the %d GPU%s of this machine; set CUDA_VISIBLE_DEVICES=\"\" for a "
-        "job on CPUs, or add --share_gpu for a test",
-        count, list->n, list->n == 1 ? "" : "s");
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--nproc_per_node=%d: more workers than the %d GPU%s that CUDA_VISIBLE_DEVICES shows "
+                        "(the machine has "
+                        "%d); set CUDA_VISIBLE_DEVICES=\"\" for a job on CPUs, or add --share_gpu for a test",
+                        count, list->n, list->n == 1 ? "" : "s", list->physical);
+    return ddp_fail(err, DDP_ERR_ARG,
+                    "--nproc_per_node=%d: more workers than the %d GPU%s of this machine; set "
+                    "CUDA_VISIBLE_DEVICES=\"\" for a "
+                    "job on CPUs, or add --share_gpu for a test",
+                    count, list->n, list->n == 1 ? "" : "s");
 }
 
 /* Explain why --nproc_per_node=gpu finds no GPU. */
@@ -734,7 +734,7 @@ static ddp_status check_visible_env(const struct plan *plan, struct ddp_err *err
         if (plan_user_value(plan, names[i]) != env_find(plan->facts->environ_block, names[i]))
             return ddp_fail(
                 err, DDP_ERR_ARG,
-                "--env=%s cannot be used with --virtual_local_rank, because all workers would get the same "
+                "--env=%s: cannot be used with --virtual_local_rank: all workers would get the same "
                 "GPUs; set %s in ddprun's environment instead",
                 names[i], names[i]);
     return DDP_OK;

@@ -652,8 +652,7 @@ static int row_by_name(const char *name)
 /* Report that --scheduler names a scheduler that did not start this process, or an unknown scheduler. */
 static ddp_status not_here(const char *wanted, struct ddp_err *err)
 {
-    char list[200] = "";
-    size_t used = 0;
+    char list[200] = "'auto', 'none'";
     const int id = row_by_name(wanted);
     if (id < IDS)
         return ddp_fail(err, DDP_ERR_ARG,
@@ -661,9 +660,8 @@ static ddp_status not_here(const char *wanted, struct ddp_err *err)
                         "leave out --scheduler",
                         wanted, names[id].title, names[id].rule);
     for (int i = 0; i < IDS; i++)
-        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s'%s'", i + 1 < IDS ? ", " : " or ",
-                                 names[i].name);
-    return ddp_fail(err, DDP_ERR_ARG, "--scheduler=%.60s: expected 'auto', 'none'%s", wanted, list);
+        options_list_add(list, sizeof(list), i + 1 == IDS, "'%s'", names[i].name);
+    return ddp_fail(err, DDP_ERR_ARG, "--scheduler=%.60s: expected %s", wanted, list);
 }
 
 /* Return the row of the scheduler that started this process, or -1 with the reason in s->rule. With --scheduler=auto,

@@ -364,25 +364,28 @@ static ddp_status check_readers(const struct cli *cli, const struct host_spec *h
     free(reads);
     if (size == 0 || highest < size)
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_ARG, "--stdin lists rank %d, but the highest rank of these hosts is %d",
-                    highest, size - 1);
+    return ddp_fail(
+        err, DDP_ERR_ARG,
+        "--stdin: rank %d does not exist; list only ranks up to %d, the highest rank of these hosts", highest,
+        size - 1);
 }
 
 ddp_status start_check(const struct cli *cli, const struct host_spec *hosts, int n, struct ddp_err *err)
 {
     if (cli_gives(cli, OPT_SSH_FANOUT) && cli->ssh_fanout > 0 && start_by_srun(cli))
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "--ssh_fanout cannot be used with --remote_shell=srun, because srun itself "
-                        "starts the hosts as a tree; leave out --ssh_fanout");
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "--ssh_fanout: cannot be used with --remote_shell=srun: srun itself starts the hosts as a "
+            "tree; leave out --ssh_fanout");
     for (int i = 0; i < n; i++) {
         if (cli_gives(cli, OPT_NPROC_PER_NODE) && hosts[i].count[0] != '\0')
             return ddp_fail(err, DDP_ERR_ARG,
-                            "--nproc_per_node cannot be used if the list of hosts has the number of "
+                            "--nproc_per_node: cannot be used, because the list of hosts has the number of "
                             "workers (host %.64s: %s); leave out one of the two",
                             hosts[i].name, hosts[i].count);
         if (hosts[i].port > 0 && find_shell(cli->remote_shell) != SHELL_SSH)
             return ddp_fail(err, DDP_ERR_ARG,
-                            "host %.64s has port %d, but ddprun can pass a port only to ssh; remove the port "
+                            "host %.64s: port %d: ddprun can pass a port only to ssh; remove the port "
                             "from the list, and set the port in --remote_shell (now '%.200s')",
                             hosts[i].name, hosts[i].port, cli->remote_shell);
     }

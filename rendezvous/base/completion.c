@@ -439,7 +439,7 @@ static bool print_tcsh(const struct completion *c, struct buf *out)
 static const char *const shells[SHELLS] = {
     [SHELL_BASH] = "bash", [SHELL_ZSH] = "zsh", [SHELL_FISH] = "fish", [SHELL_TCSH] = "tcsh"
 };
-const struct option_words completion_shells = { "bash, zsh, fish or tcsh", shells, SHELLS };
+const struct option_words completion_shells = { NULL, shells, SHELLS };
 
 bool completion_print(enum completion_shell shell, const struct completion *c, struct buf *out)
 {

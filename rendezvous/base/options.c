@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h> /* this header also defines __GLIBC__, if the C library is glibc */
@@ -56,11 +57,14 @@ static bool read_count(const char *text, uint64_t min, uint64_t max, uint64_t *o
     return true;
 }
 
-/* Parse a real number. Infinity, NaN and negative numbers are invalid. */
+/* Parse a real number. Infinity, NaN and negative numbers are invalid. So are blanks, a sign and hexadecimal digits at
+ * the beginning, which strtod would accept. */
 static bool read_real(const char *text, bool with_0, double *out)
 {
     char *end;
     const double value = strtod(text, &end);
+    if (text[strspn(text, "0123456789.eE+-")] != '\0' || text[0] == '+')
+        return false;
     if (end == text || *end != '\0' || !isfinite(value) || value < 0 || (value == 0 && !with_0))
         return false;
     *out = value;
@@ -85,34 +89,60 @@ bool options_size(const char *text, uint64_t most, uint64_t *out)
     return true;
 }
 
-/* Describe the valid values for an error message. */
-static void describe_value(const struct option_row *row, char out[256])
+void options_list_add(char *list, size_t size, bool is_last, const char *fmt, ...)
 {
-    switch (row->type) {
+    va_list ap;
+    size_t used = strlen(list);
+    if (used > 0)
+        snprintf(list + used, size - used, "%s", is_last ? " or " : ", ");
+    used = strlen(list);
+    va_start(ap, fmt);
+    vsnprintf(list + used, size - used, fmt, ap);
+    va_end(ap);
+}
+
+/* List the words, with the note that follows them. The list may contain NULL entries, which are no words. */
+static void list_words(const struct option_words *words, char *out, size_t size)
+{
+    const size_t n = options_word_count(words);
+    size_t last = 0;
+    for (size_t i = 0; i < n; i++)
+        last = words->list[i] != NULL ? i : last;
+    out[0] = '\0';
+    for (size_t i = 0; i < n; i++)
+        if (words->list[i] != NULL)
+            options_list_add(out, size, i == last, "'%s'", words->list[i]);
+    const size_t used = strlen(out);
+    if (words->note != NULL)
+        snprintf(out + used, size - used, "%s", words->note);
+}
+
+/* Describe the valid values for an error message. */
+static void describe_value(const struct option_row *row, char *out, size_t size)
+{
+    switch (row->parse == NULL ? row->type : OPTION_WORD) {
     case OPTION_INT:
     case OPTION_COUNT:
-        snprintf(out, 256, "a number from %" PRIu64 " to %" PRIu64, row->min, row->max);
-        return;
+        snprintf(out, size,
+                 row->max == row->min + 1 ? "%" PRIu64 " or %" PRIu64
+                                          : "a number from %" PRIu64 " to %" PRIu64,
+                 row->min, row->max);
+        break;
     case OPTION_REAL:
     case OPTION_REAL_0:
-        snprintf(out, 256, "a number %s", row->type == OPTION_REAL ? "above 0" : "of at least 0");
-        return;
+        snprintf(out, size, "a number %s", row->type == OPTION_REAL ? "above 0" : "of at least 0");
+        break;
     case OPTION_FLAG:
     case OPTION_SET:
     case OPTION_TEXT:
+        snprintf(out, size, "a text that is not empty");
+        break;
     case OPTION_WORD:
     case OPTION_NAME:
+        if (row->words != NULL)
+            list_words(row->words, out, size);
         break;
     }
-    size_t used = 0;
-    out[0] = '\0';
-    if (row->words != NULL && row->words->expected != NULL)
-        snprintf(out, 256, "%s", row->words->expected);
-    else
-        for (size_t i = 0; row->words != NULL && i < options_word_count(row->words) && used < 256; i++)
-            if (row->words->list[i] != NULL)
-                used += (size_t)snprintf(out + used, 256 - used, "%s%s", used > 0 ? " or " : "",
-                                         row->words->list[i]);
 }
 
 /* Store the value in the field of its type. */
@@ -139,7 +169,7 @@ static bool store_by_type(const struct option_row *row, const char *text, void *
         return read_real(text, row->type == OPTION_REAL_0, field);
     case OPTION_TEXT:
         *(const char **)field = text;
-        return true;
+        return strlen(text) >= row->min;
     case OPTION_WORD:
     case OPTION_NAME:
         word = options_word(row->words, text);
@@ -164,8 +194,8 @@ ddp_status options_store(const struct option_row *row, const char *text, const c
         status = DDP_ERR_ARG;
     if (status == DDP_OK)
         return DDP_OK;
-    if (row->parse == NULL)
-        describe_value(row, why.msg);
+    if (why.msg[0] == '\0')
+        describe_value(row, why.msg, sizeof(why.msg));
     if (status != DDP_ERR_ARG)
         return ddp_fail(err, status, "%s: %s", spelled, why.msg);
     const char between = spelled[0] == '-' && spelled[1] != '-' ? ' ' : '='; /* "-o foo" or "--op=foo" */
@@ -221,19 +251,21 @@ static ddp_status ambiguous_option(const struct option_table *t, const char *wor
                                    struct ddp_err *err)
 {
     char list[512] = "";
-    size_t used = 0;
+    size_t last = 0;
     for (size_t i = 0; i < t->n; i++)
-        if (name_begins_with(t->rows[i].name, word + 2, len) && used < sizeof(list))
-            used += (size_t)snprintf(list + used, sizeof(list) - used, "%s--%s", used > 0 ? ", " : "",
-                                     t->rows[i].name);
-    return ddp_fail(err, DDP_ERR_ARG, "option %.*s is ambiguous: %s", SHOWN_MAX, word, list);
+        last = name_begins_with(t->rows[i].name, word + 2, len) ? i : last;
+    for (size_t i = 0; i <= last; i++)
+        if (name_begins_with(t->rows[i].name, word + 2, len))
+            options_list_add(list, sizeof(list), i == last, "--%s", t->rows[i].name);
+    return ddp_fail(err, DDP_ERR_ARG, "%.*s: ambiguous option: may mean %s; write the whole name",
+                    (int)len + 2, word, list);
 }
 
 /* Fail because the option does not exist. Show at most SHOWN_MAX bytes of the word. */
 static ddp_status unknown_option(const char *word, struct ddp_err *err)
 {
     const int len = (int)strcspn(word, "=");
-    return ddp_fail(err, DDP_ERR_ARG, "unknown option '%.*s'; see --help", len < SHOWN_MAX ? len : SHOWN_MAX,
+    return ddp_fail(err, DDP_ERR_ARG, "%.*s: unknown option; see --help", len < SHOWN_MAX ? len : SHOWN_MAX,
                     word);
 }
 
@@ -258,17 +290,14 @@ static ddp_status read_value(struct option_reader *r, const struct option_row *r
         *text = word;
         return DDP_OK;
     }
-    if (r->table->style == OPTIONS_ARGPARSE)
-        return ddp_fail(err, DDP_ERR_ARG, "%s needs a value: %s=%s", r->spelled, r->spelled, row->value);
-    return ddp_fail(err, DDP_ERR_ARG, "%s needs a value: %s %s", r->spelled, r->spelled, row->value);
+    return ddp_fail(err, DDP_ERR_ARG, "%s: missing value; use %s%c%s", r->spelled, r->spelled,
+                    r->table->style == OPTIONS_ARGPARSE ? '=' : ' ', row->value);
 }
 
 static ddp_status unwanted_value(const struct option_reader *r, const char *value, struct ddp_err *err)
 {
-    if (r->table->style == OPTIONS_ARGPARSE)
-        return ddp_fail(err, DDP_ERR_ARG, "%s is a switch and takes no value, but got '%.*s'", r->spelled,
-                        SHOWN_MAX, value);
-    return ddp_fail(err, DDP_ERR_ARG, "%s takes no value, but got '%s'", r->spelled, value);
+    return ddp_fail(err, DDP_ERR_ARG, "%s=%.*s: unexpected value: %s is a switch; leave out the value",
+                    r->spelled, SHOWN_MAX, value, r->spelled);
 }
 
 /* Set the name that errors show for the option: with OPTIONS_PLAIN the word as typed, otherwise the full name. */
@@ -313,8 +342,9 @@ static ddp_status read_letter(struct option_reader *r, const char *word, const s
     const char letter = *r->letters++, *rest = r->letters;
     *row = find_letter(r->table, letter);
     if (*row == NULL)
-        return ddp_fail(err, DDP_ERR_ARG, "unknown option '-%c' in '%.*s'; see --help", letter, SHOWN_MAX,
-                        word);
+        return word[2] == '\0' ? unknown_option(word, err)
+                               : ddp_fail(err, DDP_ERR_ARG, "-%c: unknown option in '%.*s'; see --help",
+                                          letter, SHOWN_MAX, word);
     set_spelled(r, *row, word);
     *text = "1";
     if (*rest == '\0' || !options_is_switch(*row))
@@ -371,8 +401,8 @@ ddp_status options_parse(const struct option_table *table, int argc, char *const
         *rest = (int)(reader.at - argv);
     if (status != DDP_OK || rest != NULL || next_word(&reader) == NULL)
         return status;
-    return ddp_fail(err, DDP_ERR_ARG, "unexpected argument '%s': only options are valid; see --help",
-                    *reader.at);
+    return ddp_fail(err, DDP_ERR_ARG, "'%.*s': unexpected argument: only options are valid; see --help",
+                    SHOWN_MAX, *reader.at);
 }
 
 /* --- texts ---------------------------------------------------------------------------------------------- */

@@ -17,19 +17,19 @@ enum option_type {
     OPTION_COUNT,  /* uint64_t, min to max */
     OPTION_REAL,   /* double above 0 */
     OPTION_REAL_0, /* double of 0 or more */
-    OPTION_TEXT,   /* const char *, borrowed from argv */
+    OPTION_TEXT,   /* const char * of at least min bytes, borrowed from argv */
     OPTION_WORD,   /* int or enum: an index in option_row.words */
     OPTION_NAME,   /* const char *: one of option_row.words, borrowed from argv */
 };
 
 struct option_words {
-    const char *expected;    /* valid values, as in "'first' or 'max'"; if NULL, error texts show `list` */
+    const char *note; /* reason and remedy that follow the words in an error: "; use --x"; NULL if none */
     const char *const *list; /* words that the option accepts; NULL if none */
     size_t n;                /* number of words; 0 if the list ends with a NULL */
 };
-#define OPTION_WORDS(expected, ...)                                       \
+#define OPTION_WORDS(note, ...)                                           \
     {                                                                     \
-        expected, (const char *const[]){ __VA_ARGS__ },                   \
+        note, (const char *const[]){ __VA_ARGS__ },                       \
             sizeof((const char *const[]){ __VA_ARGS__ }) / sizeof(char *) \
     }
 
@@ -45,7 +45,7 @@ struct option_row {
     enum option_type type;
     /* Parse `text` ("1" for a switch) and store the value in the field `to`. If `parse` is NULL, `type` determines how
      * the text is parsed. Set `err` to the valid values only, such as "a number", because options_store prepends
-     * "--limit=0: expected ". */
+     * "--limit=0: expected ". Without a text, options_store lists `words`. */
     ddp_status (*parse)(const char *text, void *to, struct ddp_err *err);
     size_t at;                        /* offset of the field in the struct of the program's options */
     const char *preset;               /* default, as a user would type it; NULL if none */
@@ -98,6 +98,10 @@ ddp_status options_next(struct option_reader *reader, const struct option_row **
 /* Store `text` as the value of the row's option in `into`. */
 ddp_status options_store(const struct option_row *row, const char *text, const char *spelled, void *into,
                          struct ddp_err *err);
+
+/* Append a value to a list for an error: "'a'", ", 'b'", " or 'c'". `is_last` selects the separator of the last value. A
+ * list begins as "", and its end is cut if it exceeds `size` bytes. */
+void options_list_add(char *list, size_t size, bool is_last, const char *fmt, ...) DDP_PRINTF(4, 5);
 
 /* Return the number of entries in the list. */
 size_t options_word_count(const struct option_words *words);

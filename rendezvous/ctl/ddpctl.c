@@ -51,9 +51,10 @@ static bool read_file(const char *name, size_t most, struct buf *text)
     const int fd = open_output(name);
     const bool ok = fd >= 0 && read_whole_file(fd, most, text);
     if (!ok)
-        log_error("cannot read %s: %s", name, path_error_text(errno, name, "check the path", why));
+        log_error("%s: cannot read: %s", name, path_error_text(errno, name, "check the path", why));
     else if (text->len >= most)
-        log_error("cannot read %s: larger than %zu MiB; check that this is the right file", name, most >> 20);
+        log_error("%s: cannot read: larger than %zu MiB; check that this is the right file", name,
+                  most >> 20);
     if (fd >= 0)
         close(fd);
     return ok && text->len < most;
@@ -230,7 +231,7 @@ static bool write_file(const char *name, const struct buf *text)
     if (file != NULL && fclose(file) != 0)
         ok = false;
     if (!ok)
-        log_error("cannot write %s: %s", name, write_error_text(errno, name, why));
+        log_error("%s: cannot write: %s", name, write_error_text(errno, name, why));
     return ok;
 }
 
@@ -264,10 +265,11 @@ static bool ctl_timeline(const struct ctl_options *o)
         if (events.no_memory)
             log_error("out of memory" MEMORY_REMEDY);
         else if (o->job != NULL)
-            log_error("these files contain no events of job '%s'; check --job", o->job);
+            log_error("--job=%s: these files contain no events of this job; check --job", o->job);
         else
             log_error(
-                "these files contain no events of a job; pass files that 'ddprun --events' has written");
+                "timeline: these files contain no events of a job; pass files that 'ddprun --events' has "
+                "written");
         ok = false;
     }
     if (ok && events.other_lives > 0)
@@ -731,10 +733,11 @@ static ddp_status try_default(struct ctl_options *o, struct ddp_err *err)
     if (status == DDP_OK)
         status = connect_for(o, DEFAULT_MS, &store, &why);
     if (status != DDP_OK)
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "you have no running job on this machine, and no store answers at the default "
-                        "address " DEFAULT_STORE " (%.300s); set --addr HOST:PORT",
-                        why.msg);
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "%.600s; this address is the default, because you have no running job on this machine; "
+            "set --addr HOST:PORT",
+            why.msg);
     ddp_store_close(store);
     log_info("you have no running job on this machine; using the store at the default "
              "address " DEFAULT_STORE);
@@ -873,7 +876,7 @@ int main(int argc, char **argv)
         return EXIT_USAGE;
     }
     if (options.encrypt && operator.secret == NULL && !operator.asks) {
-        log_error("--encrypt needs the secret of the job; add --secret_file=FILE");
+        log_error("--encrypt: no secret of the job; add --secret_file=FILE");
         return EXIT_USAGE;
     }
     operator.job = options.job;

@@ -68,18 +68,20 @@ static ddp_status parse_timeout(const char *value, void *to, struct ddp_err *err
     char *end;
     double seconds = strtod(value, &end);
     /* `!` before the range also rejects NaN, because every comparison with NaN is false */
-    if (*value == '\0' || *end != '\0' || !(seconds >= 0.001 && seconds <= MAX_TIMEOUT_S))
+    if (*value < '.' || *value > '9' || *end != '\0' || !(seconds >= 0.001 && seconds <= MAX_TIMEOUT_S))
         return ddp_fail(err, DDP_ERR_ARG, "seconds from 0.001 to %d", MAX_TIMEOUT_S);
     *(uint32_t *)to = (uint32_t)(seconds * 1000);
     return DDP_OK;
 }
 
+/* Parse the shell. Leave the error empty, because options_store lists the shells. */
 static ddp_status parse_shell(const char *value, void *to, struct ddp_err *err)
 {
     struct ctl_options *o = to;
     const int shell = options_word(&completion_shells, value);
+    (void)err;
     if (shell < 0)
-        return ddp_fail(err, DDP_ERR_ARG, "bash, zsh, fish or tcsh");
+        return DDP_ERR_ARG;
     o->action = CTL_COMPLETION;
     o->shell = (enum completion_shell)shell;
     return DDP_OK;
@@ -96,6 +98,7 @@ static const struct option_row rows[] = {
     { .name = "secret_file",
       .value = "FILE",
       .type = OPTION_TEXT,
+      .min = 1,
       .at = AT(secret_file),
       .help =
           "secret of the job, for a store on another host (default: $PET_SECRET_FILE); '-' reads one line "
@@ -111,6 +114,7 @@ static const struct option_row rows[] = {
     { .name = "job",
       .value = "ID",
       .type = OPTION_TEXT,
+      .min = 1,
       .at = AT(job),
       .help =
           "id of the job; needed if you run several jobs on this machine, or the store serves several jobs" },
@@ -178,8 +182,9 @@ static const struct option_table table = OPTION_TABLE(rows, OPTIONS_PLAIN);
 static ddp_status add_file(struct ctl_options *o, const char *name, struct ddp_err *err)
 {
     if (o->n_files == CTL_FILES_MAX)
-        return ddp_fail(err, DDP_ERR_ARG, "more than %d files; join event logs with cat, or pass fewer files",
-                        CTL_FILES_MAX);
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "%s: more than %d files; join event logs with cat, or pass fewer files",
+                        o->command->name, CTL_FILES_MAX);
     o->files[o->n_files++] = o->argument = name;
     return DDP_OK;
 }
@@ -193,7 +198,7 @@ static ddp_status check_output(const struct ctl_options *o, struct ddp_err *err)
     if (o->output != NULL)
         return ddp_fail(err, DDP_ERR_ARG, "--output=%.300s: expected a file name that ends in .html or .json",
                         o->output);
-    return ddp_fail(err, DDP_ERR_ARG, "%s needs --output FILE, where FILE ends in .html or .json",
+    return ddp_fail(err, DDP_ERR_ARG, "%s: no --output; add --output FILE, where FILE ends in .html or .json",
                     o->command->name);
 }
 
@@ -207,17 +212,16 @@ static ddp_status ctl_check_ranks(const struct ctl_options *o, struct ddp_err *e
     rank_set_free(&set);
     if (status != DDP_ERR_ARG)
         return status;
-    return ddp_fail(err, status, "--rank=%.60s: expected ranks, such as 0,4-7", o->ranks);
+    return ddp_fail(err, status, "--rank=%.60s: expected ranks such as 0,2-5", o->ranks);
 }
 
 /* Report an unknown command, and list all commands. */
 static ddp_status no_such_command(const char *word, struct ddp_err *err)
 {
-    char names[200] = "";
-    size_t len = 0;
-    for (const struct ctl_command *c = commands; c->name != NULL && len < sizeof(names); c++)
-        len += (size_t)snprintf(names + len, sizeof(names) - len, "%s%s", c == commands ? "" : ", ", c->name);
-    return ddp_fail(err, DDP_ERR_ARG, "unknown command '%.60s'; expected: %s", word, names);
+    char names[300] = "";
+    for (const struct ctl_command *c = commands; c->name != NULL; c++)
+        options_list_add(names, sizeof(names), c[1].name == NULL, "'%s'", c->name);
+    return ddp_fail(err, DDP_ERR_ARG, "'%.60s': unknown command; expected %s", word, names);
 }
 
 /* Add a word of the command line to `o`: the command, its argument, or the name of a file. File names are allowed only
@@ -227,7 +231,7 @@ static ddp_status store_word(struct ctl_options *o, const char *word, struct ddp
     if (o->command != NULL && o->command->op == NULL)
         return add_file(o, word, err);
     if (o->command != NULL && (o->command->argument == NULL || o->argument != NULL))
-        return ddp_fail(err, DDP_ERR_ARG, "unexpected argument '%s' after '%s'; see --help", word,
+        return ddp_fail(err, DDP_ERR_ARG, "'%.300s': unexpected argument after '%s'; see --help", word,
                         o->command->name);
     if (o->command != NULL) {
         o->argument = word;
@@ -279,9 +283,9 @@ ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const ch
             return status;
     }
     if (out->command == NULL)
-        return ddp_fail(err, DDP_ERR_ARG, "a command is missing; 'ddpctl --help' lists the commands");
+        return ddp_fail(err, DDP_ERR_ARG, "COMMAND: missing; 'ddpctl --help' lists the commands");
     if (out->command->argument != NULL && out->command->argument[0] != '[' && out->argument == NULL)
-        return ddp_fail(err, DDP_ERR_ARG, "%s needs an argument: ddpctl %s %s", out->command->name,
+        return ddp_fail(err, DDP_ERR_ARG, "%s: missing argument; use ddpctl %s %s", out->command->name,
                         out->command->name, out->command->argument);
     const ddp_status status = ctl_check_ranks(out, err);
     if (status != DDP_OK)

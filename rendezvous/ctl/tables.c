@@ -783,14 +783,16 @@ ddp_status ctl_jobs_choose(const struct ctl_job *jobs, size_t n, const char *id,
     if (matches > 1 && !list_jobs(jobs, n, id, list))
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
     if (matches > 1)
-        return ddp_fail(err, DDP_ERR_ARG, "several of your jobs run on this machine; choose one with %s",
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "%s%.128s: several of your jobs run on this machine; choose one with %s",
+                        id != NULL ? "--job=" : "store", id != NULL ? id : "",
                         one_store    ? "--job"
                         : id == NULL ? "--addr or --job"
                                      : "--addr");
     return ddp_fail(
         err, DDP_ERR_ARG,
-        "you have no running job%s%.128s%s on this machine, and neither DDPRUN_STORE_ADDR nor "
+        "%s%.128s: you have no %srunning job on this machine, and neither DDPRUN_STORE_ADDR nor "
         "MASTER_ADDR with MASTER_PORT is set; set --addr HOST:PORT (ddprun's default port is 29500, "
         "ddp-rendezvous's 29400)",
-        id != NULL ? " '" : "", id != NULL ? id : "", id != NULL ? "'" : "");
+        id != NULL ? "--job=" : "store", id != NULL ? id : "", id != NULL ? "such " : "");
 }

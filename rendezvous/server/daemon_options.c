@@ -23,10 +23,8 @@ static ddp_status parse_max_bytes(const char *value, void *to, struct ddp_err *e
 {
     uint64_t bytes;
     const bool ok = options_size(value, UINT64_MAX >> 1, &bytes);
-    if (!ok && bytes == UINT64_MAX)
-        return ddp_fail(err, DDP_ERR_ARG, "at most 8589934591G");
-    if (bytes == 0)
-        return ddp_fail(err, DDP_ERR_ARG, "a number above 0, which may end in K, M or G");
+    if (!ok || bytes == 0)
+        return ddp_fail(err, DDP_ERR_ARG, "a number from 1 to 8589934591G, which may end in K, M or G");
     *(uint64_t *)to = bytes;
     return DDP_OK;
 }
@@ -76,6 +74,7 @@ static const struct option_row rows[] = {
     { .name = "secret_file",
       .value = "FILE",
       .type = OPTION_TEXT,
+      .min = 1,
       .at = AT(secret_file),
       .help = "file of secrets, mode 0600. Each line is 'SECRET' (made by 'ddprun --make_secret'), or "
               "'PREFIX SECRET' for job ids that begin with PREFIX; the longest matching prefix applies. "
@@ -99,6 +98,7 @@ static const struct option_row rows[] = {
     { .name = "events",
       .value = "FILE",
       .type = OPTION_TEXT,
+      .min = 1,
       .at = AT(events),
       .help = "append events of all jobs to FILE as JSON lines, for 'ddpctl timeline'" },
     { .name = "verbose",

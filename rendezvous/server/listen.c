@@ -150,10 +150,10 @@ static ddp_status explain(const char *host, int port, const char *option, int er
     endpoint_print(host[0] != '\0' ? host : "*", port, at);
     if (error == EADDRINUSE && port != 0) {
         port_holder_find(port, &holder);
-        return ddp_fail(
-            err, DDP_ERR_IO, "cannot listen on %s: port %d is in use by %s; %s, or pass another %s", at, port,
-            port_holder_words(&holder, who, sizeof(who)),
-            holder.leftover ? "try again then" : "stop that process", option != NULL ? option : "port");
+        return ddp_fail(err, DDP_ERR_IO, "%s: cannot listen: port %d is in use by %s; %s, or pass another %s",
+                        at, port, port_holder_words(&holder, who, sizeof(who)),
+                        holder.leftover ? "try again then" : "stop that process",
+                        option != NULL ? option : "port");
     }
     char remedy[FILES_REMEDY_MAX];
     const int lowest = lowest_free_port();
@@ -163,7 +163,7 @@ static ddp_status explain(const char *host, int port, const char *option, int er
     else if (error == EACCES && port < lowest)
         snprintf(remedy, sizeof(remedy),
                  "; choose a port of at least %d (net.ipv4.ip_unprivileged_port_start)", lowest);
-    return ddp_fail(err, DDP_ERR_IO, "cannot listen on %s: %s%s", at, strerror(error), remedy);
+    return ddp_fail(err, DDP_ERR_IO, "%s: cannot listen: %s%s", at, strerror(error), remedy);
 }
 
 /* Fill in *out with the port and the address that the kernel reports for the socket. */
@@ -193,9 +193,8 @@ ddp_status listener_open(const char *host, int port, const char *option, struct 
         snprintf(service, sizeof(service), "%d", port);
         int rc = getaddrinfo(host, service, &hints, &list);
         if (rc != 0)
-            return ddp_fail(err, DDP_ERR_IO,
-                            "cannot listen on '%s': cannot resolve the name: %s; check the name", host,
-                            rc == EAI_SYSTEM ? strerror(errno) : gai_strerror(rc));
+            return ddp_fail(err, DDP_ERR_IO, "%s: cannot listen: cannot resolve the name: %s; check the name",
+                            host, rc == EAI_SYSTEM ? strerror(errno) : gai_strerror(rc));
         fd = listen_on_first(list, port != 0);
         freeaddrinfo(list);
     }

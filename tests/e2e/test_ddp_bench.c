@@ -153,7 +153,7 @@ Test(ddp_bench, the_help_is_worded_like_this, .timeout = 120)
                      "  -n, --iters N           number of calls that are timed together (default: 20)\n"
                      "  -w, --warmup_iters N    number of untimed calls before the timed calls\n"
                      "                          (default: 5)\n"
-                     "  -c, --check 0|1         1: compare every element of one call with its expected\n"
+                     "  -c, --check N           1: compare every element of one call with its expected\n"
                      "                          value; 0: do not compare (default: 1)\n"
                      "  -d, --datatype TYPE     f32 (default), f64, f16, bf16, i32, i64, u8, or the\n"
                      "                          name in nccl-tests (float, double, half ...)\n"
@@ -173,20 +173,21 @@ Test(ddp_bench, mistakes_are_worded_like_this, .timeout = 120)
         { { "-b", "2M", "-e", "1M" }, "--maxbytes=1048576: expected at least --minbytes, which is 2097152" },
         { { "--minbytes=0" }, "--minbytes=0: expected a size from 1 to 1024G, such as 8, 64K, 1M or 2G" },
         { { "-i", "x" }, "-i x: expected a size from 0 to 1024G, such as 8, 64K, 1M or 2G" },
-        { { "-f", "1" }, "-f 1: expected a size from 2 to 1024G, such as 8, 64K, 1M or 2G" },
+        { { "-f", "1" }, "-f 1: expected a factor from 2 to 1024G, such as 8, 64K, 1M or 2G" },
         { { "-n", "0" }, "-n 0: expected a number from 1 to 1000000" },
         { { "-d", "f8" },
-          "-d f8: expected f32, f64, f16, bf16, i32, i64, u8, or the name in nccl-tests (float, double, half "
-          "...)" },
-        { { "-o", "mean" }, "-o mean: expected sum, avg, min, max or prod" },
+          "-d f8: expected 'f32', 'float', 'f64', 'double', 'f16', 'half', 'bf16', 'bfloat16', 'i32', "
+          "'int32', "
+          "'i64', 'int64', 'u8' or 'uint8'" },
+        { { "-o", "mean" }, "-o mean: expected 'sum', 'avg', 'min', 'max' or 'prod'" },
         { { "--collective=alltoall" },
-          "--collective=alltoall: expected all_reduce, all_gather, broadcast, reduce, reduce_scatter, "
-          "gather, scatter, or all" },
-        { { "--backend=gloo" }, "--backend=gloo: expected cpu or nccl" },
-        { { "--memory=disk" }, "--memory=disk: expected arena, private or gpu" },
-        { { "-r", "5", "--backend=cpu" }, "--root=5: expected 0" },
-        { { "-c", "2" }, "-c 2: expected a number from 0 to 1" },
-        { { "-c", "1", "--json=1" }, "--json takes no value, but got '1'" },
+          "--collective=alltoall: expected 'all_reduce', 'all_gather', 'broadcast', 'reduce', "
+          "'reduce_scatter', 'gather', 'scatter' or 'all'" },
+        { { "--backend=gloo" }, "--backend=gloo: expected 'cpu' or 'nccl'" },
+        { { "--memory=disk" }, "--memory=disk: expected 'arena', 'private' or 'gpu'" },
+        { { "-r", "5", "--backend=cpu" }, "--root=5: expected 0, because the job has one rank" },
+        { { "-c", "2" }, "-c 2: expected 0 or 1" },
+        { { "-c", "1", "--json=1" }, "--json=1: unexpected value: --json is a switch; leave out the value" },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char text[256];
@@ -230,9 +231,9 @@ Test(ddp_bench, says_when_nothing_is_measured, .timeout = 120)
     struct run_result r =
         CPU_JOB("--nproc_per_node=2", "--no_prefix", bin("ddp-bench"), "-b", "1", "-e", "2", "--backend=cpu");
     EXPECT(r, 2);
-    SAYS(r,
-         "ddp-bench: error: nothing was measured: every size has less than one element for each rank; use a "
-         "larger --maxbytes\n");
+    SAYS(r, "ddp-bench: error: --maxbytes: nothing to measure: every size has less than one element for each "
+            "rank; use "
+            "a larger --maxbytes\n");
     r = CPU_JOB("--nproc_per_node=2", "--no_prefix", bin("ddp-bench"), "-r", "5", "--backend=cpu");
     EXPECT(r, 2);
     cr_assert_not_null(strstr(r.err, "--root=5: expected a number from 0 to 1\n"), "%s", r.err);

@@ -119,15 +119,15 @@ Test(make_formats, a_text_goes_on_from_file_to_file)
 Test(make_formats, what_cannot_be_made_is_refused)
 {
     make_fails("--samples 5",
-               "make-data: error: --out is missing; use --out DIR to set the directory for the files\n");
-    make_fails("--format mp3 --out @/a", "--format=mp3: expected idx or tokens\n");
+               "make-data: error: --out: missing; add --out DIR, the directory for the files\n");
+    make_fails("--format mp3 --out @/a", "--format=mp3: expected 'idx' or 'tokens'\n");
     make_fails(
         "--format tokens --gzip --out @/a",
         "--gzip: files of tokens cannot be compressed, because train reads single samples from them; remove "
         "--gzip\n");
-    make_fails("--format cifar10 --out @/a", "--format=cifar10: expected idx or tokens\n");
+    make_fails("--format cifar10 --out @/a", "--format=cifar10: expected 'idx' or 'tokens'\n");
     make_fails("--samples 1000001 --out @/a",
-               "--samples, --test_samples: --format idx allows at most 1000000 samples for each\n");
+               "--samples=1000001: expected at most 1000000 samples with --format idx\n");
     make_fails("--format tokens --samples 3 --files 4 --out @/a",
                "--files 4: must be at most 3, the number of tokens\n");
     make("--format tokens --samples 100 --files 2 --out @/b");

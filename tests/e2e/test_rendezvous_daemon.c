@@ -284,7 +284,7 @@ static void expect_usage_error(const char *a, const char *b, const char *words)
 
 Test(rendezvous_daemon, wrong_usage_is_named)
 {
-    expect_usage_error("--bogus", NULL, "unknown option '--bogus'");
+    expect_usage_error("--bogus", NULL, "--bogus: unknown");
     expect_usage_error("--listen", "::1:7", "[::1]:7");
     expect_usage_error("--listen", "here:http", "'http' is");
     expect_usage_error("--max-bytes", "lots", "=lots: expected");

@@ -147,13 +147,14 @@ uint64_t bench_wrong(const struct bench_case *c, int rank, const void *out)
 
 /* --- bench options ---------------------------------------------------------------------------------------- */
 
-/* Parse a size such as "8", "64K", "1M" or "8G". */
+/* Parse a size such as "8", "64K", "1M" or "8G", or the factor of two sizes, which is at least 2. */
 static ddp_status read_size(const char *value, size_t least, size_t *out, struct ddp_err *err)
 {
     uint64_t bytes;
     const bool ok = options_size(value, (uint64_t)1 << 40, &bytes);
     if (!ok || bytes < least)
-        return ddp_fail(err, DDP_ERR_ARG, "a size from %zu to 1024G, such as 8, 64K, 1M or 2G", least);
+        return ddp_fail(err, DDP_ERR_ARG, "a %s from %zu to 1024G, such as 8, 64K, 1M or 2G",
+                        least > 1 ? "factor" : "size", least);
     *out = (size_t)bytes;
     return DDP_OK;
 }
@@ -180,60 +181,50 @@ static ddp_status parse_dtype(const char *value, void *to, struct ddp_err *err)
 {
     struct bench_options *o = to;
     static const char *const theirs[] = { "float", "double", "half", "bfloat16", "int32", "int64", "uint8" };
-    for (int t = DDP_F32; t <= DDP_U8; t++)
+    char list[300] = "";
+    for (int t = DDP_F32; t <= DDP_U8; t++) {
+        options_list_add(list, sizeof(list), false, "'%s'", ddp_dtype_name((ddp_dtype)t));
+        options_list_add(list, sizeof(list), t == DDP_U8, "'%s'", theirs[t]);
         if (strcmp(value, ddp_dtype_name((ddp_dtype)t)) == 0 || strcmp(value, theirs[t]) == 0) {
             o->dtype = (ddp_dtype)t;
             return DDP_OK;
         }
-    return ddp_fail(err, DDP_ERR_ARG,
-                    "f32, f64, f16, bf16, i32, i64, u8, or the name in nccl-tests (float, double, half ...)");
+    }
+    return ddp_fail(err, DDP_ERR_ARG, "%s", list);
 }
 
 static ddp_status parse_op(const char *value, void *to, struct ddp_err *err)
 {
     struct bench_options *o = to;
-    for (int op = DDP_SUM; op <= DDP_PROD; op++)
+    char list[100] = "";
+    for (int op = DDP_SUM; op <= DDP_PROD; op++) {
+        options_list_add(list, sizeof(list), op == DDP_PROD, "'%s'", ddp_op_name((ddp_op)op));
         if (strcmp(value, ddp_op_name((ddp_op)op)) == 0) {
             o->op = (ddp_op)op;
             return DDP_OK;
         }
-    return ddp_fail(err, DDP_ERR_ARG, "sum, avg, min, max or prod");
+    }
+    return ddp_fail(err, DDP_ERR_ARG, "%s", list);
 }
 
 static ddp_status parse_kind(const char *value, void *to, struct ddp_err *err)
 {
     struct bench_options *o = to;
+    char list[200] = "";
     o->all_kinds = strcmp(value, "all") == 0;
-    for (int k = 0; k < BENCH_KINDS; k++)
+    for (int k = 0; k < BENCH_KINDS; k++) {
+        options_list_add(list, sizeof(list), false, "'%s'", bench_rules[k].name);
         if (strcmp(value, bench_rules[k].name) == 0) {
             o->kind = (enum bench_kind)k;
             return DDP_OK;
         }
-    return o->all_kinds ? DDP_OK
-                        : ddp_fail(err, DDP_ERR_ARG,
-                                   "all_reduce, all_gather, broadcast, "
-                                   "reduce, reduce_scatter, gather, scatter, or all");
+    }
+    options_list_add(list, sizeof(list), true, "'all'");
+    return o->all_kinds ? DDP_OK : ddp_fail(err, DDP_ERR_ARG, "%s", list);
 }
 
-static ddp_status parse_backend(const char *value, void *to, struct ddp_err *err)
-{
-    struct bench_options *o = to;
-    o->backend = value;
-    if (strcmp(value, "cpu") == 0 || strcmp(value, "nccl") == 0)
-        return DDP_OK;
-    return ddp_fail(err, DDP_ERR_ARG, "cpu or nccl");
-}
-
-static ddp_status parse_memory(const char *value, void *to, struct ddp_err *err)
-{
-    struct bench_options *o = to;
-    o->memory = value;
-    o->private_memory = strcmp(value, "private") == 0;
-    o->gpu = strcmp(value, "gpu") == 0;
-    if (o->private_memory || o->gpu || strcmp(value, "arena") == 0)
-        return DDP_OK;
-    return ddp_fail(err, DDP_ERR_ARG, "arena, private or gpu");
-}
+static const struct option_words backends = OPTION_WORDS(NULL, "cpu", "nccl");
+static const struct option_words memories = OPTION_WORDS(NULL, "arena", "private", "gpu");
 
 #define AT(field) offsetof(struct bench_options, field)
 enum { MOST = 1000000 };
@@ -245,11 +236,15 @@ static const struct option_row rows[] = {
           "all_reduce (default), all_gather, broadcast, reduce, reduce_scatter, gather, scatter, or all" },
     { .name = "backend",
       .value = "NAME",
-      .parse = parse_backend,
+      .type = OPTION_NAME,
+      .at = AT(backend),
+      .words = &backends,
       .help = "cpu or nccl (default: nccl with a GPU and without --memory, otherwise cpu)" },
     { .name = "memory",
       .value = "KIND",
-      .parse = parse_memory,
+      .type = OPTION_NAME,
+      .at = AT(memory),
+      .words = &memories,
       .help = "memory of the cpu backend's buffers: arena (ddp_shared_alloc, default), private (malloc), or "
               "gpu (copied through host memory)" },
     { .name = "minbytes",
@@ -292,7 +287,7 @@ static const struct option_row rows[] = {
       .help = "number of untimed calls before the timed calls (default: 5)" },
     { .name = "check",
       .letter = 'c',
-      .value = "0|1",
+      .value = "N",
       .type = OPTION_INT,
       .at = AT(check),
       .max = 1,
@@ -337,6 +332,8 @@ ddp_status bench_options_parse(int argc, char *const argv[], struct bench_option
                           out->most, out->least);
     if (status != DDP_OK || out->memory == NULL)
         return status;
+    out->private_memory = strcmp(out->memory, "private") == 0;
+    out->gpu = strcmp(out->memory, "gpu") == 0;
     if (out->backend == NULL)
         out->backend = "cpu"; /* with nccl, ddp-bench would measure GPU memory, not the chosen memory */
     if (strcmp(out->backend, "nccl") == 0 && !out->gpu)

@@ -415,8 +415,9 @@ static int run_bench(const struct bench_options *o)
     b.rank = ddp_rank(ctx);
     b.out = b.rank == 0 ? stdout : NULL;
     if (o->root >= b.run.world) {
-        fprintf(stderr, "ddp-bench: error: --root=%d: expected %s%d\n", o->root,
-                b.run.world > 1 ? "a number from 0 to " : "", b.run.world - 1);
+        fprintf(stderr, "ddp-bench: error: --root=%d: expected %s%d%s\n", o->root,
+                b.run.world > 1 ? "a number from 0 to " : "", b.run.world - 1,
+                b.run.world > 1 ? "" : ", because the job has one rank");
         ddp_finalize(ctx);
         return 2;
     }
@@ -432,8 +433,9 @@ static int run_bench(const struct bench_options *o)
     if (status == DDP_OK && end != DDP_OK)
         fail_by(end);
     if (status == DDP_OK && b.rows == 0)
-        return fail("nothing was measured: every size has less than one element for each rank; use a larger "
-                    "--maxbytes") +
+        return fail("--maxbytes: nothing to measure: every size has less than one element for each rank; use "
+                    "a "
+                    "larger --maxbytes") +
                1;
     if (status != DDP_OK || end != DDP_OK)
         return ddp_exit_code(status != DDP_OK ? status : end);

@@ -76,8 +76,14 @@ static ddp_status open_library(const char *given, void **handle, struct ddp_err 
         *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (*handle != NULL)
         return DDP_OK;
+    if (given[0] != '\0')
+        return ddp_fail(
+            err, DDP_ERR_UNSUPPORTED,
+            "DDP_CUDA_LIBRARY=%.300s: cannot load: %.300s; unset DDP_CUDA_LIBRARY, or set it to the "
+            "path of %s",
+            given, dlerror(), name);
     return ddp_fail(err, DDP_ERR_UNSUPPORTED,
-                    "cannot load %s, which is needed to use a GPU: %.300s; install it beside libddp, or set "
+                    "%s: cannot load, but needed to use a GPU: %.300s; install it beside libddp, or set "
                     "DDP_CUDA_LIBRARY=FILE",
                     name, dlerror());
 }
@@ -105,7 +111,7 @@ static ddp_status load_cuda(const struct worker_env *env, const struct cuda_entr
 static ddp_status check_name(const char *name, int device, struct ddp_err *err)
 {
     if (name != NULL && strcmp(name, "cpu") != 0 && strcmp(name, "nccl") != 0)
-        return ddp_fail(err, DDP_ERR_UNSUPPORTED, "unknown backend \"%.40s\"; expected \"cpu\" or \"nccl\"",
+        return ddp_fail(err, DDP_ERR_UNSUPPORTED, "backend \"%.40s\": unknown; expected \"cpu\" or \"nccl\"",
                         name);
     if (device < DDP_DEVICE_LOCAL)
         return ddp_fail(err, DDP_ERR_ARG,

@@ -14,7 +14,7 @@ static ddp_status not_found(const struct lib_kind *kind, const char *tried, cons
                             struct ddp_err *err)
 {
     return ddp_fail(err, DDP_ERR_UNSUPPORTED,
-                    "cannot find %s: tried %s (loader: %.200s); %s; if the library is elsewhere, set %s=FILE",
+                    "%s: not found: tried %s (loader: %.200s); %s; if the library is elsewhere, set %s=FILE",
                     kind->what, tried, why, kind->install, kind->variable);
 }
 
@@ -25,8 +25,8 @@ static ddp_status open_given(const struct lib_kind *kind, const char *given, voi
     if (*handle != NULL)
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_UNSUPPORTED,
-                    "%s: cannot load %s=%.300s: %.300s; unset %s, or set it to the path of the library",
-                    kind->what, kind->variable, given, dlerror(), kind->variable);
+                    "%s=%.300s: cannot load %s: %.300s; unset %s, or set it to the path of the library",
+                    kind->variable, given, kind->what, dlerror(), kind->variable);
 }
 
 ddp_status lib_open(const struct lib_kind *kind, const char *given, size_t *place, void **handle,
@@ -111,18 +111,18 @@ static ddp_status no_device(const struct gpu *gpu, cuda_error error, struct ddp_
     if (driver == 0)
         return ddp_fail(
             err, DDP_ERR_UNSUPPORTED,
-            "no GPU can be used: this machine has no NVIDIA driver (libcuda.so.1); install the driver");
+            "GPU: cannot be used: this machine has no NVIDIA driver (libcuda.so.1); install the driver");
     if (error == CUDA_OLD_DRIVER)
         return ddp_fail(err, DDP_ERR_UNSUPPORTED,
-                        "no GPU can be used: the driver supports CUDA %d.%d, but the runtime library needs "
+                        "GPU: cannot be used: the driver supports CUDA %d.%d, but the runtime library needs "
                         "%d.%d; install a newer driver, or set DDP_CUDART_LIBRARY to an older libcudart",
                         driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
     if (error == CUDA_SUCCESS_ || error == CUDA_NO_DEVICE)
         return ddp_fail(
             err, DDP_ERR_UNSUPPORTED,
-            "no GPU can be used: the driver shows no GPU to this process; check "
+            "GPU: cannot be used: the driver shows no GPU to this process; check "
             "CUDA_VISIBLE_DEVICES, which may hide GPUs; `nvidia-smi -L` lists the GPUs of the machine");
-    gpu_fail(gpu, error, "cannot read the number of GPUs", err);
+    gpu_fail(gpu, error, "GPU: cannot be used: cannot read the number of GPUs", err);
     return err->code = DDP_ERR_UNSUPPORTED;
 }
 

@@ -23,7 +23,7 @@ enum { MOST = 1 << 30, MOST_FILES = 10000 };
 static const struct option_words formats = { .list = maker_names };
 
 static const struct option_row rows[] = {
-    { ROW(out, order.out, TEXT), .value = "DIR",
+    { ROW(out, order.out, TEXT), .min = 1, .value = "DIR",
       .help = "directory for the files; created if it does not exist" },
     { ROW(format, format, WORD), .value = "NAME", .preset = "idx", .words = &formats,
       .help = "idx: digits of 28x28 pixels in Fashion-MNIST's format; "
@@ -47,8 +47,7 @@ static ddp_status make(struct make_options *o, struct ddp_err *err)
     const struct maker *maker = &makers[o->format];
     ddp_random luck;
     if (o->order.out == NULL)
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "--out is missing; use --out DIR to set the directory for the files");
+        return ddp_fail(err, DDP_ERR_ARG, "--out: missing; add --out DIR, the directory for the files");
     ddp_random_seed(&luck, o->seed);
     if (o->order.samples == 0)
         o->order.samples = maker->samples;
@@ -56,8 +55,10 @@ static ddp_status make(struct make_options *o, struct ddp_err *err)
         o->order.test_samples = maker->test_samples;
     if (o->order.samples > maker->most || o->order.test_samples > maker->most)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--samples, --test_samples: --format %s allows at most %" PRIu64 " %s for each",
-                        maker->name, maker->most, maker->unit);
+                        "--%s=%" PRIu64 ": expected at most %" PRIu64 " %s with --format %s",
+                        o->order.samples > maker->most ? "samples" : "test_samples",
+                        o->order.samples > maker->most ? o->order.samples : o->order.test_samples,
+                        maker->most, maker->unit, maker->name);
     ddp_status status = files_make_dir(o->order.out, err);
     if (status == DDP_OK)
         status = maker->make(&o->order, &luck, err);

@@ -23,7 +23,7 @@ static const struct option_words determinism_words = OPTION_WORDS(NULL, "run", "
 static const struct option_words device_words = OPTION_WORDS(NULL, "auto", "cpu", "cuda");
 
 static const struct option_row rows[] = {
-    { ROW(data, TEXT), .value = "DIR", .preset = "data",
+    { ROW(data, TEXT), .min = 1, .value = "DIR", .preset = "data",
       .help = "directory with Fashion-MNIST or CIFAR-10 (binary version), plain or as .gz; or token files of "
               "llm.c: a directory, or a pattern such as 'DIR/*.bin'" },
     { ROW(loader_threads, COUNT), .value = "N", .preset = "0", .min = 0, .max = 64,
@@ -35,12 +35,13 @@ static const struct option_row rows[] = {
       .help = "mlp (two hidden layers of 200, ReLU), seqnet (the same with sigmoid and log_softmax), "
               "resnet20, or gpt2:SIZE with SIZE 124M, 355M, 774M, 1558M, 10M or tiny (10M and tiny: "
               "tokens are bytes)" },
-    { ROW(init_from, TEXT), .value = "FILE",
+    { ROW(init_from, TEXT), .min = 1, .value = "FILE",
       .help = "begin with the parameters in a file of llm.c, such "
               "as gpt2_124M.bin" },
     { .name = "export",
       .value = "FILE",
       .type = OPTION_TEXT,
+      .min = 1,
       .at = offsetof(struct train_options, export_to),
       .help = "at the end, write the parameters to a file in llm.c's format (float32)" },
     { ROW(batch, COUNT), .value = "N", .min = 1, .max = MOST,
@@ -81,7 +82,7 @@ static const struct option_row rows[] = {
       .help = "seed of initial parameters and shuffling" },
     { ROW(threads, COUNT), .value = "N", .min = 1, .max = 1024,
       .help = "number of BLAS threads per worker (default: $OPENBLAS_NUM_THREADS, $OMP_NUM_THREADS, or 1)" },
-    { ROW(checkpoint, TEXT), .value = "DIR",
+    { ROW(checkpoint, TEXT), .min = 1, .value = "DIR",
       .help = "save a checkpoint DIR/step-N after each epoch and at the end (default: none)" },
     { ROW(checkpoint_every, COUNT), .value = "N", .min = 1, .max = MOST,
       .help = "also save a checkpoint every N steps (default: no)" },
@@ -96,18 +97,19 @@ static const struct option_row rows[] = {
       .help = "test every N epochs and after the last epoch" },
     { ROW(check_every, COUNT), .value = "N", .min = 1, .max = MOST,
       .help = "compare the parameters of all workers every N steps, not only at the end" },
-    { ROW(metrics, TEXT), .value = "FILE",
+    { ROW(metrics, TEXT), .min = 1, .value = "FILE",
       .help = "write JSON lines for steps and epochs; with --resume, append them" },
     { ROW(hash_steps, FLAG), .help = "with --metrics, add a parameter hash for each step" },
     { ROW(peak_tflops, REAL), .value = "X",
       .help =
           "peak TFLOP/s of a worker's device, for the metric mfu (default: NVIDIA's figure for known GPUs)" },
-    { ROW(profile, TEXT), .value = "FILE",
+    { ROW(profile, TEXT), .min = 1, .value = "FILE",
       .help = "write a trace of all workers for chrome://tracing or ui.perfetto.dev" },
-    { ROW(summary, TEXT), .value = "FILE", .help = "at the end, write the results as one JSON object" },
+    { ROW(summary, TEXT), .min = 1, .value = "FILE",
+      .help = "at the end, write the results as one JSON object" },
     { ROW(limit_steps, COUNT), .value = "N", .min = 1, .max = MOST,
       .help = "stop after N steps (default: no limit)" },
-    { ROW(dump_gradients, TEXT), .value = "FILE",
+    { ROW(dump_gradients, TEXT), .min = 1, .value = "FILE",
       .help = "write each step's averaged gradients as raw float32" },
     { ROW(quiet, FLAG), .help = "print errors only" },
     { ROW(help, FLAG), .letter = 'h', .help = "print this list" },
@@ -232,38 +234,50 @@ ddp_optim train_options_optim(const struct train_options *o)
 
 static ddp_status check_optimizer(const struct train_options *o, struct ddp_err *err)
 {
-    ddp_optim optim = train_options_optim(o);
+    static const char object[] = "optimizer: ";
+    const ddp_optim optim = train_options_optim(o);
+    struct ddp_err why;
     if (o->optimizer != DDP_SGD && (o->momentum != 0 || o->nesterov))
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--momentum and --nesterov need --optimizer sgd; %s uses --beta1 instead",
-                        ddp_rule_name(optim.rule));
-    ddp_status status = ddp_optim_check(&optim, err);
-    return status == DDP_OK ? DDP_OK : ddp_wrap(err, "--optimizer %s", ddp_rule_name(optim.rule));
+                        "--%s: --optimizer %s has no momentum; use --beta1, or --optimizer sgd",
+                        o->nesterov ? "nesterov" : "momentum", ddp_rule_name(optim.rule));
+    if (o->nesterov && o->momentum == 0)
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--nesterov: no momentum; add --momentum 0.9, or leave out --nesterov");
+    /* The names of the options are the names of libddp's fields. The options and the checks above allow all values of the
+     * other fields, so only beta1 and beta2 can be wrong. */
+    const ddp_status status = ddp_optim_check(&optim, &why);
+    return status == DDP_OK ? DDP_OK : ddp_fail(err, status, "--%s", why.msg + sizeof(object) - 1);
 }
 
 static ddp_status check_files(const struct train_options *o, struct ddp_err *err)
 {
     if ((o->resume || o->eval) && o->checkpoint == NULL)
-        return ddp_fail(err, DDP_ERR_ARG, "--%s needs --checkpoint DIR, %s", o->eval ? "eval" : "resume",
-                        o->eval ? "the directory of the checkpoint to test"
-                                : "the directory of the run to continue");
+        return ddp_fail(
+            err, DDP_ERR_ARG, "--%s: no --checkpoint; add --checkpoint DIR, %s", o->eval ? "eval" : "resume",
+            o->eval ? "the directory of the checkpoint to test" : "the directory of the run to continue");
     if (o->checkpoint == NULL && (o->checkpoint_every != 0 || o->keep_every != 0))
-        return ddp_fail(err, DDP_ERR_ARG, "--%s needs --checkpoint DIR, the directory to save to",
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--%s: no --checkpoint; add --checkpoint DIR, the directory to save to",
                         o->checkpoint_every != 0 ? "checkpoint_every" : "keep_every");
     if (o->sync_bn && o->determinism == DETERMINISM_WORLD)
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "--sync_bn cannot be used with --determinism world, because the results of --sync_bn "
-                        "depend on the number of workers; leave out one of the two options");
-    if (o->dump_gradients != NULL && (o->zero1 || o->precision != PRECISION_FP32))
         return ddp_fail(
             err, DDP_ERR_ARG,
-            "--dump_gradients cannot be used with --zero1, or with a --precision other than fp32");
+            "--sync_bn: cannot be used with --determinism world: the results of --sync_bn depend on "
+            "the number of workers; leave out one of the two options");
+    if (o->dump_gradients != NULL && (o->zero1 || o->precision != PRECISION_FP32))
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--dump_gradients: cannot be used with --%s%s; leave out one of the two options",
+                        o->zero1 ? "zero1" : "precision ",
+                        o->zero1 ? "" : precision_words.list[o->precision]);
     if ((o->init_from != NULL || o->export_to != NULL) && !llmc_knows(&models[o->model]))
-        return ddp_fail(err, DDP_ERR_ARG, "--%s needs a GPT-2 model, but --model is %s",
-                        o->init_from != NULL ? "init_from" : "export", models[o->model].name);
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "--%s: --model %s has no format of llm.c; use a GPT-2 model, such as --model gpt2:124M",
+            o->init_from != NULL ? "init_from" : "export", models[o->model].name);
     if (o->hash_steps && o->metrics == NULL)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--hash_steps needs --metrics FILE, because train writes the hashes to this file");
+                        "--hash_steps: no --metrics; add --metrics FILE, or leave out --hash_steps");
     return DDP_OK;
 }
 
@@ -271,7 +285,8 @@ static ddp_status check_model(const struct train_options *o, struct ddp_err *err
 {
     const struct model_kind *kind = &models[o->model];
     if (o->length != 0 && kind->input != MODEL_TOKENS)
-        return ddp_fail(err, DDP_ERR_ARG, "--length needs a model for tokens; --model %s is for pictures",
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--length: --model %s is for pictures; leave out --length, or use a GPT-2 model",
                         kind->name);
     if (o->sync_bn && !kind->normalizes)
         return ddp_fail(
@@ -296,8 +311,10 @@ static ddp_status check_device(const struct train_options *o, struct ddp_err *er
 {
     if (o->device != DEVICE_CUDA || train_options_may_use_gpu(o))
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_ARG, "--device cuda: %s is not supported on a GPU; use --device cpu or auto",
-                    only_on_cpu(o));
+    return ddp_fail(
+        err, DDP_ERR_ARG,
+        "--device cuda: %s is not supported on a GPU; use --device cpu, or leave out one of the two options",
+        only_on_cpu(o));
 }
 
 /* Parse the options. Check also which options exclude or need each other. */
@@ -317,13 +334,12 @@ ddp_status train_options_parse(struct train_options *o, int argc, char *const ar
         return status;
     if (o->batch != 0 && o->global_batch != 0)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--batch and --global_batch cannot be used together; leave out "
-                        "one of the two");
+                        "--batch: cannot be used with --global_batch; leave out one of the two options");
     if (o->grow && (!o->resume || o->global_batch == 0))
-        return ddp_fail(
-            err, DDP_ERR_ARG,
-            "--grow needs --resume with --checkpoint DIR, and --global_batch N; with --batch the global "
-            "batch would change with the number of workers");
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--grow: %s; add --resume with --checkpoint DIR, and --global_batch N",
+                        o->resume ? "with --batch, the global batch would change with the number of workers"
+                                  : "the restarted job would begin again");
     if (o->batch == 0 && o->global_batch == 0)
         o->batch = 100;
     return DDP_OK;

@@ -51,10 +51,14 @@ Test(cli, names_may_be_cut_short_where_that_is_clear)
     cr_assert_eq(cli.master_port, 1);
     cr_assert(cli.standalone);
     cli_free(&cli);
-    REFUSED("option --no is ambiguous: --node_rank, --node_timeout, --no_python, --no_prefix", "--no",
-            "prog");
-    REFUSED("option --ex=1 is ambiguous: --exit_barrier_timeout, --explain, --exit_code", "--ex=1", "prog");
-    REFUSED("option --master=h is ambiguous: --master_addr, --master_port", "--master=h", "prog");
+    REFUSED("--no: ambiguous option: may mean --node_rank, --node_timeout, --no_python or --no_prefix; write "
+            "the whole name",
+            "--no", "prog");
+    REFUSED("--ex: ambiguous option: may mean --exit_barrier_timeout, --explain or --exit_code; write the "
+            "whole name",
+            "--ex=1", "prog");
+    REFUSED("--master: ambiguous option: may mean --master_addr or --master_port; write the whole name",
+            "--master=h", "prog");
 }
 
 /* These abbreviations also fit --max_no_progress, --timeout and --no_prefix. But only ddprun has these options, so the
@@ -189,12 +193,12 @@ Test(cli, errors_name_option_value_and_what_would_be_right)
     REFUSED("--master_port=65536: expected a port from 1 to 65535, or 0 for any free port",
             "--master_port=65536", "prog");
     REFUSED("--nnodes=3:2: expected N or MIN:MAX, with 1 <= MIN <= MAX <= 16384", "--nnodes=3:2", "prog");
-    REFUSED("--node_rank=1: must be less than --nnodes, which is 1", "--node_rank=1", "prog");
+    REFUSED("--node_rank=1: expected a number below --nnodes, which is 1", "--node_rank=1", "prog");
     REFUSED("--env=a.py: expected NAME=VALUE or NAME", "--env", "a.py", "prog");
     REFUSED("--env==x: expected NAME=VALUE or NAME", "--env==x", "prog");
     REFUSED("--env=1x=2: expected NAME=VALUE or NAME, where NAME does not begin with a digit", "--env=1x=2",
             "prog");
-    REFUSED("--standalone starts a job of this node only, but --nnodes=2:2 requests more nodes; leave out "
+    REFUSED("--standalone: starts a job of this node only, but --nnodes=2:2 requests more nodes; leave out "
             "one of the two options",
             "--standalone", "--nnodes=2:2", "prog");
     REFUSED("--env=FOO: FOO is not set; set it, or pass --env=FOO=VALUE", "--env", "FOO", "prog");
@@ -218,37 +222,38 @@ Test(cli, errors_in_the_environment_name_the_variable)
 
 Test(cli, the_nearest_option_is_suggested)
 {
-    REFUSED("unknown option '--nprocs_per_node'; did you mean --nproc_per_node?", "--nprocs_per_node",
-            "prog");
-    REFUSED("unknown option '--nprocs'; did you mean --nproc_per_node?", "--nprocs=2", "prog");
-    REFUSED("unknown option '--tea'; did you mean --tee?", "--tea=3", "prog");
-    REFUSED("unknown option '--xylophone'; see --help", "--xylophone", "prog");
-    REFUSED("unknown option '-x' in '-x'; see --help", "-x", "prog");
-    REFUSED("unknown option '-n' in '-np'; did you mean --nproc_per_node?", "-np", "4", "prog");
+    REFUSED("--nprocs_per_node: unknown option; did you mean --nproc_per_node?", "--nprocs_per_node", "prog");
+    REFUSED("--nprocs: unknown option; did you mean --nproc_per_node?", "--nprocs=2", "prog");
+    REFUSED("--tea: unknown option; did you mean --tee?", "--tea=3", "prog");
+    REFUSED("--xylophone: unknown option; see --help", "--xylophone", "prog");
+    REFUSED("-x: unknown option; see --help", "-x", "prog");
+    REFUSED("-n: unknown option in '-np'; did you mean --nproc_per_node?", "-np", "4", "prog");
 }
 
 Test(cli, what_is_missing_or_too_much_is_said)
 {
-    REFUSED("no program given; usage: ddprun [options] PROGRAM [args...]", "--nproc_per_node=2");
-    REFUSED("PROGRAM is empty; usage: ddprun [options] PROGRAM [args...]", "");
-    REFUSED("--master_port needs a value: --master_port=PORT", "--master_port");
-    REFUSED("--log_dir needs a value: --log_dir=DIR", "--log_dir", "--tee=3", "prog");
-    REFUSED("--tee needs a value: --tee=MAP", "-t");
-    REFUSED("--standalone is a switch and takes no value, but got '1'", "--standalone=1", "prog");
-    REFUSED("--module and --no_python cannot be used together; leave out one of the two", "-m", "--no_python",
-            "prog");
-    REFUSED("--grace and --shutdown_timeout cannot be used together; leave out one of the two", "--grace=1",
+    REFUSED("PROGRAM: missing; usage: ddprun [options] PROGRAM [args...]", "--nproc_per_node=2");
+    REFUSED("PROGRAM: empty name; usage: ddprun [options] PROGRAM [args...]", "");
+    REFUSED("--master_port: missing value; use --master_port=PORT", "--master_port");
+    REFUSED("--log_dir: missing value; use --log_dir=DIR", "--log_dir", "--tee=3", "prog");
+    REFUSED("--tee: missing value; use --tee=MAP", "-t");
+    REFUSED("--standalone=1: unexpected value: --standalone is a switch; leave out the value",
+            "--standalone=1", "prog");
+    REFUSED("--module: cannot be used with --no_python; leave out one of the two options", "-m",
+            "--no_python", "prog");
+    REFUSED("--grace: cannot be used with --shutdown_timeout; leave out one of the two options", "--grace=1",
             "--shutdown-timeout=1", "prog");
-    REFUSED("--quiet and --verbose cannot be used together; leave out one of the two", "-qv", "prog");
-    REFUSED("--prefix and --no_prefix cannot be used together; leave out one of the two", "--prefix",
+    REFUSED("--quiet: cannot be used with --verbose; leave out one of the two options", "-qv", "prog");
+    REFUSED("--prefix: cannot be used with --no_prefix; leave out one of the two options", "--prefix",
             "--no_prefix", "prog");
-    REFUSED("--hosts and --nnodes cannot be used together, because ddprun itself starts every node of the "
-            "list; leave out --nnodes",
+    REFUSED("--hosts: cannot be used with --nnodes: ddprun itself starts every node of the list; leave out "
+            "--nnodes",
             "--hosts=a,b", "--nnodes=2", "prog");
     char *environment[] = { "PET_NODE_RANK=0", NULL };
-    refused(environment, WORDS("--hostfile=f", "prog"),
-            "--hostfile and PET_NODE_RANK cannot be used together, because ddprun itself starts every node "
-            "of the list; unset PET_NODE_RANK");
+    refused(
+        environment, WORDS("--hostfile=f", "prog"),
+        "--hostfile: cannot be used with PET_NODE_RANK: ddprun itself starts every node of the list; unset "
+        "PET_NODE_RANK");
 }
 
 /* --hosts excludes other options only if they have an effect. PET_STANDALONE=0 and PET_PER_TASK=0 switch their options
@@ -436,7 +441,7 @@ Test(cli_nodes, a_range_of_one_number_is_that_number_and_static)
     PARSE_NODE("--nnodes=2:2", "--rdzv_backend=c10d", "--rdzv_endpoint=n0");
     cr_assert(cli_is_elastic(&cli));
     cli_free(&cli);
-    REFUSED_NODE("--nnodes=2:2 needs --node_rank on each node", "--nnodes=2:2", "--master_addr=h");
+    REFUSED_NODE("--nnodes=2:2: no --node_rank; add it on each node", "--nnodes=2:2", "--master_addr=h");
 }
 
 Test(cli_nodes, keys_of_torchrun_have_their_meaning_or_a_reason)
@@ -457,7 +462,7 @@ Test(cli_nodes, keys_of_torchrun_have_their_meaning_or_a_reason)
     PARSE_NODE("--rdzv_conf=store_type=tcp");
     cli_free(&cli);
     REFUSED_NODE("store_type=VALUE, where VALUE is tcp", "--rdzv_conf=store_type=file");
-    REFUSED_NODE("valid keys: join_timeout, timeout,", "--rdzv_conf=jion_timeout=3");
+    REFUSED_NODE("the key 'join_timeout', 'timeout', ", "--rdzv_conf=jion_timeout=3");
     REFUSED_NODE("join_timeout=VALUE, where VALUE is a time above 0", "--rdzv_conf=join_timeout=0");
     REFUSED_NODE("KEY=VALUE,... such as", "--rdzv_conf=join_timeout");
     REFUSED_NODE("KEY=VALUE,... such as", "--rdzv_conf==3");
@@ -468,7 +473,7 @@ Test(cli_nodes, values_say_what_would_be_right)
     REFUSED_NODE("'static' or 'c10d'", "--rdzv_backend=etcd");
     REFUSED_NODE("the host is missing", "--rdzv_endpoint=:29400");
     REFUSED_NODE("is not a number", "--rdzv_endpoint=n0:http");
-    REFUSED_NODE("'yes', 'no' or 'auto'", "--host_store=maybe");
+    REFUSED_NODE("'auto', 'yes' or 'no'", "--host_store=maybe");
     REFUSED_NODE("'agreed', 'now' or 'never'", "--grow=later");
     REFUSED_NODE("'fast' (1.5s) or a time of at least 500ms", "--node_timeout=10ms");
     REFUSED_NODE("'off' or a time of at least 1000ms", "--hang_timeout=0");
@@ -481,25 +486,25 @@ Test(cli_nodes, values_say_what_would_be_right)
 
 Test(cli_nodes, combinations_that_cannot_be_are_refused)
 {
-    REFUSED_NODE("--node_rank=2: must be less than --nnodes, which is 2", "--nnodes=2", "--node_rank=2",
+    REFUSED_NODE("--node_rank=2: expected a number below --nnodes, which is 2", "--nnodes=2", "--node_rank=2",
                  "--master_addr=h");
-    REFUSED_NODE(
-        "--nnodes=2 needs --node_rank on each node: 0 on the node with the master address, 1 on the other;",
-        "--nnodes=2", "--master_addr=h");
-    REFUSED_NODE("--standalone starts a job of this node only, but --nnodes=2 requests more", "--standalone",
+    REFUSED_NODE("--nnodes=2: no --node_rank; add it on each node: 0 on the node with the master address, 1 "
+                 "on the other;",
+                 "--nnodes=2", "--master_addr=h");
+    REFUSED_NODE("--standalone: starts a job of this node only, but --nnodes=2 requests more", "--standalone",
                  "--nnodes=2");
     REFUSED_NODE("needs one number of nodes, but --nnodes=1:2 is a range", "--rdzv_backend=static",
                  "--nnodes=1:2");
-    REFUSED_NODE("--nnodes=2 needs the address of the store", "--nnodes=2", "--node_rank=0");
-    REFUSED_NODE("--nnodes=2:4 needs the address of the store: --rdzv_endpoint", "--nnodes=2:4");
-    REFUSED_NODE("and the host b in --rdzv_endpoint differ", "--nnodes=2", "--node_rank=0", "--master_addr=a",
-                 "--rdzv_endpoint=b");
-    REFUSED_NODE("--master_port=1 and the port 2 in --rdzv_endpoint differ", "--master_port=1",
+    REFUSED_NODE("--nnodes=2: no address of the store; add --master_addr", "--nnodes=2", "--node_rank=0");
+    REFUSED_NODE("--nnodes=2:4: no address of the store; add --rdzv_endpoint", "--nnodes=2:4");
+    REFUSED_NODE("--master_addr=a: differs from the host b in --rdzv_endpoint", "--nnodes=2", "--node_rank=0",
+                 "--master_addr=a", "--rdzv_endpoint=b");
+    REFUSED_NODE("--master_port=1: differs from the port 2 in --rdzv_endpoint", "--master_port=1",
                  "--rdzv_endpoint=b:2");
-    REFUSED_NODE("--nnodes=2 needs a fixed port", "--nnodes=2", "--node_rank=0", "--master_addr=a",
+    REFUSED_NODE("--nnodes=2: with port 0, ", "--nnodes=2", "--node_rank=0", "--master_addr=a",
                  "--master_port=0");
-    REFUSED_NODE("--nnodes=2:3 needs a fixed port", "--nnodes=2:3", "--rdzv_endpoint=localhost:0");
-    REFUSED_NODE("--host_store=no needs --rdzv_endpoint", "--host_store=no");
+    REFUSED_NODE("--nnodes=2:3: with port 0, ", "--nnodes=2:3", "--rdzv_endpoint=localhost:0");
+    REFUSED_NODE("--host_store=no: ", "--host_store=no");
 }
 
 Test(cli_nodes, an_address_has_no_port)
@@ -508,4 +513,6 @@ Test(cli_nodes, an_address_has_no_port)
                  "--master_addr=h:29500");
     REFUSED_NODE("a name or an address without a port", "--master_addr=[fd00::1]:29500");
     REFUSED_NODE("a name or an address without a port", "--master_addr=10.9.0.1:29500");
+    REFUSED_NODE("--master_addr=/x: expected a name or an address of letters, ", "--master_addr=/x");
+    REFUSED_NODE("--master_addr=: expected a name or an address of letters, ", "--master_addr=");
 }

@@ -132,7 +132,7 @@ Test(torchrun, a_virtual_local_rank_needs_a_gpu_for_each)
     cr_expect(strstr(err.msg, "CUDA_VISIBLE_DEVICES") != NULL, "%s", err.msg);
     refused(words, hip, "--virtual_local_rank");
     cr_expect(strstr(err.msg, "HIP_VISIBLE_DEVICES") != NULL, "%s", err.msg);
-    REFUSED("--env=CUDA_VISIBLE_DEVICES cannot", "--env=CUDA_VISIBLE_DEVICES=0,1", "--virtual_local_rank",
+    REFUSED("--env=CUDA_VISIBLE_DEVICES: cannot", "--env=CUDA_VISIBLE_DEVICES=0,1", "--virtual_local_rank",
             "p");
 }
 

@@ -144,9 +144,9 @@ Test(bench, mistakes_are_named)
     cr_assert_eq(parse(WORDS("--minbytes=0")), DDP_ERR_ARG);
     cr_expect(strstr(err.msg, "--minbytes=0: ") == err.msg, "%s", err.msg);
     cr_assert_eq(parse(WORDS("-n")), DDP_ERR_ARG);
-    cr_expect_eq(strncmp(err.msg, "-n ", 3), 0, "%s", err.msg);
+    cr_expect_eq(strncmp(err.msg, "-n: ", 4), 0, "%s", err.msg);
     cr_assert_eq(parse(WORDS("-h=1")), DDP_ERR_ARG);
-    cr_expect_eq(strncmp(err.msg, "-h ", 3), 0, "%s", err.msg);
+    cr_expect_eq(strncmp(err.msg, "-h=1: ", 6), 0, "%s", err.msg);
     cr_assert_eq(parse(WORDS("-n", "0")), DDP_ERR_ARG);
     cr_assert_eq(parse(WORDS("--collective", "alltoall")), DDP_ERR_ARG);
 }

@@ -135,21 +135,27 @@ Test(ctl_options, a_port_alone_is_one_of_this_machine)
 
 Test(ctl_options, mistakes_are_named)
 {
-    expect_error("", "is missing");
-    expect_error("stats", "unknown command 'stats'");
-    expect_error("stats", ": status, jobs");
-    expect_error("status now", "unexpected argument 'now'");
-    expect_error("cancel", ": ddpctl cancel NAME");
-    expect_error("cancel a b", "unexpected argument 'b'");
+    expect_error("", "COMMAND: ");
+    expect_error("stats", "'stats': unknown");
+    expect_error("stats", "'status', 'jobs', ");
+    expect_error("stats", " or 'flight'");
+    expect_error("status now", "'now': ");
+    expect_error("cancel", "cancel: ");
+    expect_error("cancel", " ddpctl cancel NAME");
+    expect_error("cancel a b", "'b': ");
     expect_error("--addr host status", "--addr=host: expected HOST:PORT");
     expect_error("--addr :0 status", "--addr=:0: ");
     expect_error("--limit 0 keys", "--limit=0: expected");
-    expect_error("--rank x stacks", "--rank=x: expected ranks, ");
+    expect_error("--rank x stacks", "--rank=x: expected ranks ");
     expect_error("--rank 1-0 stacks", "--rank=1-0: expected ranks");
     expect_error("--timeout -1 keys", "--timeout=-1: ");
     expect_error("--timeout nan keys", "--timeout=nan: ");
     expect_error("timeline a -o x.txt", "--output=x.txt: ");
-    expect_error("--jsno status", "unknown option '--jsno'");
+    expect_error("timeline a", "timeline: no --output");
+    expect_error("--secret_file= status", "--secret_file=: expected");
+    expect_error("--job= status", "--job=: expected");
+    expect_error("--timeout +7 keys", "--timeout=+7: ");
+    expect_error("--jsno status", "--jsno: unknown option");
 }
 
 Test(ctl_options, help_and_version_need_nothing_else)

@@ -273,10 +273,10 @@ Test(ctl_jobs, without_a_job_the_user_reads_what_to_give)
 {
     struct buf list = { 0 };
     cr_assert_eq(choose(0, NULL, &list), DDP_ERR_ARG);
-    cr_expect_not_null(strstr(err.msg, "you have no running job on this machine"), "%s", err.msg);
+    cr_expect_not_null(strstr(err.msg, "store: you have no running job on this machine"), "%s", err.msg);
     cr_expect_not_null(strstr(err.msg, "set --addr HOST:PORT (ddprun's default port is 29500"), "%s",
                        err.msg);
     cr_assert_eq(choose(3, "gamma", &list), DDP_ERR_ARG);
-    cr_expect_not_null(strstr(err.msg, "you have no running job 'gamma'"), "%s", err.msg);
+    cr_expect_not_null(strstr(err.msg, "--job=gamma: you have no such running job"), "%s", err.msg);
     buf_free(&list);
 }

@@ -435,10 +435,9 @@ Test(plan, maps_say_which_stream_goes_where, .fini = tear_down)
 Test(plan, what_cannot_be_is_refused)
 {
     cr_assert_eq(make((char *[]){ "ddprun", "--nproc_per_node=3", "p", NULL }, bare, 2), DDP_ERR_ARG);
-    cr_assert_str_eq(
-        err.msg,
-        "--nproc_per_node=3 is more than the 2 GPUs of this machine; set CUDA_VISIBLE_DEVICES=\"\" for a "
-        "job on CPUs, or add --share_gpu for a test");
+    cr_assert_str_eq(err.msg, "--nproc_per_node=3: more workers than the 2 GPUs of this machine; set "
+                              "CUDA_VISIBLE_DEVICES=\"\" for a "
+                              "job on CPUs, or add --share_gpu for a test");
     cli_free(&cli);
 }
 
@@ -646,10 +645,12 @@ Test(plan, ranks_that_this_node_does_not_have_are_a_note, .fini = tear_down)
 {
     PLAN("--nproc_per_node=2", "--log_dir=logs", "--tee=0:1,5:1", "--redirects=2:3",
          "--local_ranks_filter=0-3", "x");
-    cr_expect(has_note("--tee lists local rank 5, but this node has 2 workers (local ranks 0 to 1)"));
-    cr_expect(has_note("--redirects lists local rank 2, but this node has 2 workers (local ranks 0 to 1)"));
+    cr_expect(
+        has_note("--tee: local rank 5 does not exist: this node has 2 workers; list only ranks below 2"));
     cr_expect(has_note(
-        "--local_ranks_filter lists local rank 3, but this node has 2 workers (local ranks 0 to 1)"));
+        "--redirects: local rank 2 does not exist: this node has 2 workers; list only ranks below 2"));
+    cr_expect(has_note("--local_ranks_filter: local rank 3 does not exist: this node has 2 workers; list "
+                       "only ranks below 2"));
     cr_assert(plan.workers[1].out.console && plan.workers[0].out.file != NULL);
 }
 

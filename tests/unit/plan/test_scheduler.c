@@ -404,7 +404,7 @@ Test(scheduler, without_tasks_there_is_no_worker_for_each)
     cr_assert_eq(in("slurm-four-tasks-per-node", WORDS("--per_task", "--nproc_per_node=2", "p")),
                  DDP_ERR_ARG);
     cr_expect_str_eq(err.msg,
-                     "--per_task and --nproc_per_node cannot be used together; leave out one of the two");
+                     "--per_task: cannot be used with --nproc_per_node; leave out one of the two options");
     cli_free(&cli);
 }
 

@@ -330,7 +330,7 @@ Test(remote_command, the_port_of_the_list_goes_to_ssh)
     cli.remote_shell = "ssh2 -x";
     cr_expect_eq(start_check(&cli, &host, 1, &err), DDP_ERR_ARG);
     cr_expect_str_eq(err.msg,
-                     "host here has port 2222, but ddprun can pass a port only to ssh; remove the port from "
+                     "host here: port 2222: ddprun can pass a port only to ssh; remove the port from "
                      "the list, and set the port in --remote_shell (now 'ssh2 -x')");
     cli.remote_shell = "ssh";
     host = (struct host_spec){ .name = "here", .count = "2", .slots = 2 };
@@ -338,7 +338,8 @@ Test(remote_command, the_port_of_the_list_goes_to_ssh)
     cr_expect_eq(start_check(&cli, &host, 1, &err), DDP_OK);
     cr_assert_eq(rank_set_parse(&cli.input.ranks, "0,2", CLI_NPROC_MAX, &err), DDP_OK);
     cr_expect_eq(start_check(&cli, &host, 1, &err), DDP_ERR_ARG);
-    cr_expect_str_eq(err.msg, "--stdin lists rank 2, but the highest rank of these hosts is 1");
+    cr_expect_str_eq(
+        err.msg, "--stdin: rank 2 does not exist; list only ranks up to 1, the highest rank of these hosts");
     cli_free(&cli);
 }
 

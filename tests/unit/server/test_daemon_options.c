@@ -58,21 +58,23 @@ Test(daemon_options, sizes_have_units)
 
 Test(daemon_options, what_is_wrong_is_named)
 {
-    expect_error("--lisen=:1", NULL, "unknown option '--lisen'");
-    expect_error("-l", NULL, "unknown option '-l'");
+    expect_error("--lisen=:1", NULL, "--lisen: unknown");
+    expect_error("-l", NULL, "-l: unknown");
     expect_error("--port", "3", "--port=3: expected --listen=HOST:PORT");
     expect_error("--host=a", NULL, "--host=a: expected --listen=HOST:PORT");
-    expect_error("--listen", NULL, "--listen needs");
+    expect_error("--listen", NULL, "--listen: ");
     expect_error("--listen", "node:x", "--listen=node:x: ");
     expect_error("--json", NULL, "--version");
-    expect_error("--quiet=yes", NULL, "--quiet takes");
+    expect_error("--quiet=yes", NULL, "--quiet=yes: ");
     expect_error("29400", NULL, "'29400': ");
     for (const char *const *bad = (const char *const[]){ "", "0", "-1", "1T", "5MM", "K", NULL }; *bad; bad++)
         expect_error("--max-bytes", *bad, ": expected");
-    expect_error("--max-bytes", "99999999999999999999", "at most");
+    expect_error("--max-bytes", "99999999999999999999", "to 8589934591G");
     expect_error("--keep", "0", ": expected");
     expect_error("--keep", "5m", ": expected");
-    expect_error("--max-bytes", "9999999999999G", "at most");
+    expect_error("--max-bytes", "9999999999999G", "to 8589934591G");
+    expect_error("--events=", NULL, "--events=: ");
+    expect_error("--secret_file=", NULL, "--secret_file=: ");
 }
 
 Test(daemon_options, other_hosts_need_a_secret_or_the_users_wish)

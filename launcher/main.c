@@ -382,9 +382,12 @@ static ddp_status read_hosts(const struct cli *cli, struct starter_job *job, str
     }
     size_t len = 0;
     char *text = scheduler_read_file(cli->hostfile, &len);
-    if (text == NULL && access(cli->hostfile, R_OK) != 0)
-        return ddp_fail(err, DDP_ERR_ARG, "--hostfile=%.200s: cannot read the file: %s", cli->hostfile,
-                        path_error_text(errno, cli->hostfile, "check the path", reason));
+    struct stat st;
+    const bool is_directory = stat(cli->hostfile, &st) == 0 && S_ISDIR(st.st_mode);
+    if (text == NULL && (is_directory || access(cli->hostfile, R_OK) != 0))
+        return ddp_fail(
+            err, DDP_ERR_ARG, "--hostfile=%.200s: cannot read the file: %s", cli->hostfile,
+            path_error_text(is_directory ? EISDIR : errno, cli->hostfile, "check the path", reason));
     if (text == NULL)
         return ddp_fail(
             err, DDP_ERR_ARG,
@@ -580,7 +583,7 @@ enum holder { HOLDS_NOTHING, HOLDS_SHIM, HOLDS_OTHER, HOLDS_UNKNOWN };
 static ddp_status shim_fail(struct ddp_err *err, const char *what, const char *dir, const char *remedy)
 {
     char why[WRITE_ERROR_MAX];
-    return ddp_fail(err, DDP_ERR_IO, "shim: cannot %s %.300s: %s", what, dir,
+    return ddp_fail(err, DDP_ERR_IO, "shim %.300s: cannot %s: %s", dir, what,
                     path_error_text(errno, dir, remedy, why));
 }
 
@@ -602,7 +605,7 @@ static enum holder shim_find_holder(int dir, char target[PATH_MAX])
 static ddp_status shim_refuse(struct ddp_err *err, const char *dir, const char *remedy)
 {
     return ddp_fail(err, DDP_ERR_IO,
-                    "shim: the torchrun in %.300s is not a link to ddprun, so nothing was changed%s", dir,
+                    "shim %.300s: the torchrun there is not a link to ddprun, so nothing was changed%s", dir,
                     remedy);
 }
 
@@ -650,12 +653,12 @@ static ddp_status shim_write_in(int fd, const char *dir, struct buf *out, struct
 {
     char program[PATH_MAX], whole_dir[PATH_MAX], old[PATH_MAX];
     if (realpath(dir, whole_dir) == NULL || !own_program(program))
-        return shim_fail(err, "find the path of", dir, "");
+        return shim_fail(err, "find the path of this directory", dir, "");
     const enum holder holder = shim_find_holder(fd, old);
     if (holder == HOLDS_OTHER)
         return shim_refuse(err, dir, "; choose another directory");
     if (holder == HOLDS_UNKNOWN || !shim_link(fd, shim_target(whole_dir, program)))
-        return shim_fail(err, "write " SHIM " in", dir, "choose another directory");
+        return shim_fail(err, "write " SHIM, dir, "choose another directory");
     const bool first = shim_is_first(fd);
     log_info("%s/" SHIM " starts %s%s", whole_dir, program,
              first ? "; the shell finds this torchrun first in PATH"
@@ -672,11 +675,11 @@ static ddp_status shim_write_in(int fd, const char *dir, struct buf *out, struct
 static ddp_status shim_write(const char *dir, struct buf *out, struct ddp_err *err)
 {
     if (mkdir(dir, 0777) != 0 && errno != EEXIST)
-        return shim_fail(err, "create", dir,
+        return shim_fail(err, "create this directory", dir,
                          errno == ENOENT ? "mkdir -p creates it" : "choose another directory");
     const int fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
-        return shim_fail(err, "open", dir, "check the path");
+        return shim_fail(err, "open this directory", dir, "check the path");
     ddp_status status = shim_write_in(fd, dir, out, err);
     close(fd);
     return status;
@@ -688,13 +691,13 @@ static ddp_status shim_remove(const char *dir, struct ddp_err *err)
     char target[PATH_MAX];
     const int fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
-        return shim_fail(err, "open", dir, "check the path");
+        return shim_fail(err, "open this directory", dir, "check the path");
     const enum holder holder = shim_find_holder(fd, target);
     ddp_status status = DDP_OK;
     if (holder == HOLDS_OTHER)
         status = shim_refuse(err, dir, "");
     else if (holder != HOLDS_SHIM || unlinkat(fd, SHIM, 0) != 0)
-        status = shim_fail(err, "remove " SHIM " from", dir, "check the path");
+        status = shim_fail(err, "remove " SHIM, dir, "check the path");
     close(fd);
     return status;
 }

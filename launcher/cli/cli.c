@@ -501,9 +501,11 @@ static ddp_status read_env_names(struct cli *cli, char *const *block, struct ddp
         const char *name = cli->env.items[i];
         const char *value = strchr(name, '=') == NULL ? env_find(block, name) : name;
         if (value == NULL)
-            return ddp_fail(err, DDP_ERR_ARG,
-                            "--env=%.200s: %.200s is not set; set it, or pass --env=%.200s=VALUE", name, name,
-                            name);
+            return ddp_fail(
+                err, DDP_ERR_ARG,
+                "--env=%.200s: ddprun's environment has no such variable; set this variable, or pass "
+                "--env=%.200s=VALUE",
+                name, name);
         if (value == name)
             cli->env.items[kept++] = name;
         else if (!cli->virtual_local_rank ||

@@ -662,7 +662,9 @@ static void send_greeting(struct node *n)
         uv_run(&n->loop, UV_RUN_NOWAIT);
 }
 
-/* Prepare the first attempt without waiting for the store's answer, if the ranks are already known. */
+/* Prepare the first attempt without waiting for the store's answer, if the ranks are already known. If this fails, for
+ * example because a log file exists already, end the store before the connection to the store is closed. Otherwise the
+ * store could report the end of this connection as a second error. */
 static ddp_status make_ready(struct node *n, struct ddp_err *err)
 {
     const struct plan_round first = plan_same_round(n->plan, 0);
@@ -671,6 +673,8 @@ static ddp_status make_ready(struct node *n, struct ddp_err *err)
     ddp_status status = node_begin_attempt(n, &first, err);
     if (status == DDP_OK)
         node_begin_prepared(n);
+    else
+        store_server_begin_stop(n->meet.store);
     return status;
 }
 

@@ -371,6 +371,7 @@ static int proc_find(const char *program, const char *path, char *out, size_t si
     if (strchr(program, '/') != NULL)
         return (size_t)snprintf(out, size, "%s", program) < size ? check_executable(out) : ENAMETOOLONG;
     int found = ENOENT;
+    struct stat st;
     const char *dir = path != NULL ? path : "/usr/local/bin:/usr/bin:/bin";
     while (dir != NULL) {
         const char *end = strchrnul(dir, ':');
@@ -380,8 +381,9 @@ static int proc_find(const char *program, const char *path, char *out, size_t si
             int error = check_executable(out);
             if (error == 0)
                 return 0;
-            if (error == EACCES)
-                found = EACCES; /* continue the search, as execvp does */
+            /* continue the search, as execvp does; the directory, not the file, may have refused the access */
+            if (error == EACCES && stat(out, &st) == 0 && S_ISREG(st.st_mode))
+                found = EACCES;
         }
         dir = *end == ':' ? end + 1 : NULL;
     }

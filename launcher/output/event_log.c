@@ -128,7 +128,7 @@ static void warn(struct event_log *log, int error, const char *why)
     if (log->warned)
         return;
     log->warned = true;
-    snprintf(words, sizeof(words), "warning: events are missing in %s (--events): %s",
+    snprintf(words, sizeof(words), "warning: --events=%s: events are missing: %s",
              log->path != NULL ? log->path : log->plan->cli->events,
              error == ENOBUFS ? "the file system is too slow"
              : why[0] != '\0' ? why

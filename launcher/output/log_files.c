@@ -277,7 +277,7 @@ static ddp_status make_dir(const char *path, mode_t mode, bool must_be_new, stru
     const char *slash = must_be_new && error != EEXIST ? strrchr(path, '/') : NULL;
     const int shown = slash != NULL ? (int)(slash - path) + (slash == path) : PATH_MAX;
     return ddp_fail(err, DDP_ERR_IO, "%.*s: cannot create %s: %s", shown, path,
-                    slash != NULL ? "a log directory in this directory" : "the log directory",
+                    slash != NULL ? "a log directory below this path" : "the log directory",
                     path_error_text(error, path, "choose another --log_dir", why));
 }
 

@@ -6,6 +6,7 @@
 #include "base/endpoint.h"
 #include "cli/cli.h"
 
+#include <arpa/inet.h>
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -269,10 +270,16 @@ static ddp_status check_host_count(const char *name, const char *count, struct d
                     count, expected.msg);
 }
 
-/* Return true if `name` is a valid "host" or "user@host". The same rule applies to both parts. */
+/* Return true if `name` is a valid "host" or "user@host". The same rule applies to both parts. A host with a colon must be
+ * an IPv6 address, because a mistyped "a:2222:8:8" has no port and no count. */
 static bool is_name(const char *name)
 {
     const char *at = strchr(name, '@'), *host = at != NULL ? at + 1 : name;
+    char six[HOST_NAME_SIZE];
+    struct in6_addr unused;
+    snprintf(six, sizeof(six), "%.*s", (int)strcspn(host, "%"), host);
+    if (strchr(six, ':') != NULL && inet_pton(AF_INET6, six, &unused) != 1)
+        return false;
     return endpoint_is_host(host, strlen(host)) &&
            (at == NULL || endpoint_is_host(name, (size_t)(at - name)));
 }

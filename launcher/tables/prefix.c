@@ -7,6 +7,7 @@
 #include "tables/prefix.h"
 
 #include "base/events.h"
+#include "base/options.h"
 #include "tables/text.h"
 
 #include <ctype.h>
@@ -24,11 +25,10 @@ static const char *const names[PREFIX_FIELD_COUNT] = {
 /* Reject a template, with all field names in the error. */
 static ddp_status prefix_refuse(struct ddp_err *err, const char *what, const char *name, size_t len)
 {
-    char all[256];
-    size_t at = 0;
+    char all[256] = "";
     for (int i = 0; i < PREFIX_FIELD_COUNT; i++)
-        at += (size_t)snprintf(all + at, sizeof(all) - at, "%s%s", i > 0 ? ", " : "", names[i]);
-    return ddp_fail(err, DDP_ERR_ARG, "%s '%.*s'; write a field as ${NAME}; valid names: %s", what,
+        options_list_add(all, sizeof(all), i + 1 == PREFIX_FIELD_COUNT, "'%s'", names[i]);
+    return ddp_fail(err, DDP_ERR_ARG, "%s '%.*s'; write a field as ${NAME}, where NAME is %s", what,
                     len < 64 ? (int)len : 64, name, all);
 }
 

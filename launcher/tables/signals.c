@@ -5,6 +5,7 @@
  * the first. */
 #include "tables/signals.h"
 
+#include "base/options.h"
 #include "base/text.h"
 
 #include <signal.h>
@@ -51,14 +52,14 @@ static const struct signal_row *stopper(const char *name, size_t len)
 
 static ddp_status not_a_list(struct ddp_err *err)
 {
-    struct buf names = { 0 };
+    char names[200] = "";
+    int last = 0;
+    for (int i = 0; i < SIGNAL_ROWS; i++)
+        last = signal_rows[i].may_stop ? i : last;
     for (int i = 0; i < SIGNAL_ROWS; i++)
         if (signal_rows[i].may_stop)
-            buf_printf(&names, "%sSIG%s", names.len > 0 ? ", " : "", signal_rows[i].name);
-    ddp_status status = ddp_fail(err, DDP_ERR_ARG, "one or more of %.*s, separated by commas", (int)names.len,
-                                 names.len > 0 ? (const char *)names.data : "");
-    buf_free(&names);
-    return status;
+            options_list_add(names, sizeof(names), i == last, "'SIG%s'", signal_rows[i].name);
+    return ddp_fail(err, DDP_ERR_ARG, "%s, or several of these signals, separated by commas", names);
 }
 
 /* Parse a list of signals. Change *set only if all names are valid. */

@@ -284,11 +284,14 @@ const char *path_error_text(int error, const char *path, const char *other, char
     char general[FILES_REMEDY_MAX], own[FILES_REMEDY_MAX];
     const bool is_full = error == ENOSPC || error == EDQUOT;
     snprintf(out, WRITE_ERROR_MAX, "%s", strerror(error));
-    if ((is_full && !append_room(error, path, out)) || other == NULL)
+    const bool is_on_disk = !is_full || append_room(error, path, out);
+    if (other == NULL)
         return out;
     const size_t n = strlen(out);
     files_remedy(error, general);
-    path_remedy(error, own);
+    own[0] = '\0';
+    if (is_on_disk)
+        path_remedy(error, own);
     if (general[0] != '\0')
         snprintf(out + n, WRITE_ERROR_MAX - n, "%s", general);
     else if (own[0] != '\0' || other[0] != '\0')

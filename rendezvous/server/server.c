@@ -18,6 +18,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,13 +35,13 @@ enum {
 /* All times are on the clock of the loop (uv_now). */
 struct store_server {
     uv_loop_t loop;
-    uv_async_t stop_request; /* wakes the loop to stop; the only member that both threads use concurrently */
+    uv_async_t stop_request; /* wakes the loop to stop; both threads use this member and `stop_requested` */
     uv_timer_t timer;
     uv_prepare_t before_sleep; /* calls on_before_sleep each time before the loop sleeps */
     uint64_t timer_at_ms;      /* UINT64_MAX if the timer is not set */
     bool caught_up; /* was_suspended() has set a short timer; until it fires, the loop only reads input */
     bool stopping;  /* end_all was called */
-    bool stop_requested;        /* a stop was requested; used only by the thread of store_server_start */
+    atomic_bool stop_requested; /* a stop was requested by the thread of store_server_start */
     uint64_t wait_nodes_ms;     /* limit of the wait until all nodes have left; set before the stop request */
     uint64_t wait_nodes_end_ms; /* end of the wait for nodes; UINT64_MAX = no wait */
     uint64_t wait_nodes_log_ms; /* when to log that the store waits for nodes; UINT64_MAX = never */
@@ -146,12 +147,14 @@ static void check_queue(struct store_server *s)
 }
 
 /* Close a connection that the uid gate rejects. The hub records the rejection for its findings. The hub also decides
- * whether to log the rejection, because a client may try again many times. */
+ * whether to log the rejection, because a client may try again many times. After a stop request, log nothing, because
+ * ddprun itself may then have closed its connection before this thread has accepted it. */
 static void refuse_client(struct store_server *s, int fd, const struct sockaddr *peer, const char *why)
 {
     char text[ENDPOINT_TEXT_MAX];
     close(fd);
-    if (hub_note_refused(s->hub, endpoint_of_sockaddr(peer, text), why, uv_now(&s->loop)))
+    if (!atomic_load(&s->stop_requested) &&
+        hub_note_refused(s->hub, endpoint_of_sockaddr(peer, text), why, uv_now(&s->loop)))
         log_warn("store client %s: rejected: %s", text, why);
 }
 
@@ -421,10 +424,8 @@ void store_server_wait_nodes(struct store_server *server, uint64_t limit_ms)
 
 void store_server_begin_stop(struct store_server *server)
 {
-    if (server != NULL && !server->stop_requested)
+    if (server != NULL && !atomic_exchange(&server->stop_requested, true))
         uv_async_send(&server->stop_request);
-    if (server != NULL)
-        server->stop_requested = true;
 }
 
 void store_server_stop(struct store_server *server)

@@ -377,7 +377,8 @@ Test(ddpctl_jobs, one_is_used_several_are_listed)
 Test(ddpctl_jobs, the_default_address_is_tried_when_no_job_is_known)
 {
     struct run_result r = CTL("status");
-    SAYS(r, "default address 127.0.0.1:29500");
+    SAYS(r, "127.0.0.1:29500: ");
+    SAYS(r, " default, ");
     r = CTL("cancel", "name");
     EXPECT(r, 2);
     SILENT(r, "127.0.0.1:29500");
@@ -522,7 +523,7 @@ Test(why, what_does_not_fit_is_shown_before_it_is_refused, .fini = why_end)
     DDPRUN(ENV("SLURM_JOB_ID"), "--explain", "--nnodes=2");
     cr_assert_eq(end.exit_code, 2);
     cr_expect(says(end.out, "command line (--nnodes)"));
-    cr_expect(says(end.err, "--nnodes=2 needs"));
+    cr_expect(says(end.err, "--nnodes=2: "));
 }
 
 Test(why, a_wrong_layout_is_told_by_the_first_task_of_a_node)

@@ -103,10 +103,10 @@ Test(ddprun_events, a_log_that_cannot_be_written_costs_one_warning)
 {
     struct run_result r = JOB("--events=/dev/full", "true");
     EXPECT(r, 0);
-    SAYS(r, "/dev/full (--events): No space left on device");
+    SAYS(r, "--events=/dev/full: ");
     r = JOB("--events=/proc/nowhere/log", "true");
     EXPECT(r, 0);
-    SAYS(r, "/proc/nowhere/log (--events): No such file or directory");
+    SAYS(r, "--events=/proc/nowhere/log: ");
 }
 
 /* The daemon's store sends its events to one node that requests events. The store also writes these events to its own

@@ -97,7 +97,8 @@ Test(ddprun_files, no_run_writes_over_the_files_of_another)
         shell("echo precious > $D/0.log; $DDPRUN --standalone --log_file=$D/%r.log $WORKER say:out");
     EXPECT(r, 125);
     cr_expect_str_eq(r.out, "", "nothing was started");
-    SAYS(r, "0.log exists");
+    SAYS(r, "/0.log: ");
+    cr_expect_str_eq(strchr(r.err, '\n'), "\n", "one line: %s", r.err);
     expect_file("0.log", "precious\n");
 }
 
@@ -244,7 +245,7 @@ Test(ddprun_files, every_error_of_a_full_disk_has_its_free_space)
     } cases[] = {
         { "$DDPRUN --make_secret $D/disk/key", "/disk/key: " },
         { "${DDPRUN%/*}/ddpctl timeline -o $D/disk/t.html $D/begin", "/disk/t.html: " },
-        { "$DDPRUN --standalone --events=$D/disk/events true", "/disk/events (--events): " },
+        { "$DDPRUN --standalone --events=$D/disk/events true", "/disk/events: " },
         { "XDG_RUNTIME_DIR=$D/disk $DDPRUN --standalone -v true", "/disk/ddprun: " },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -268,8 +269,8 @@ Test(ddprun_files, every_error_of_a_full_disk_has_its_free_space)
 Test(ddprun_files, a_job_in_the_background_needs_a_runtime_directory_that_can_be_written)
 {
     static const char *const cases[][2] = {
-        { "mount -o remount,ro", "/ddprun: Read-only file system" },
-        { "mount -o remount,nr_inodes=2", "/ddprun: No space left on device (" },
+        { "mount -o remount,ro", "Read-only file system" },
+        { "mount -o remount,nr_inodes=2", "No space left on device (" },
     };
     for (int i = 0; i < 2; i++) {
         char script[500];
@@ -283,6 +284,7 @@ Test(ddprun_files, a_job_in_the_background_needs_a_runtime_directory_that_can_be
         if (cannot_mount(&r))
             cr_skip_test("skipped, because this user cannot mount a small disk");
         EXPECT(r, 125);
+        SAYS(r, "/run/ddprun: ");
         SAYS(r, cases[i][1]);
         cr_expect_str_eq(r.out, "run\n");
     }

@@ -489,19 +489,18 @@ Test(ddprun_torchrun, a_shim_is_a_command_in_the_directory)
 Test(ddprun_torchrun, a_shim_replaces_and_removes_no_other_program)
 {
     expect("mkdir d && echo theirs >d/torchrun && $D shim d; E=$?; cat d/torchrun; exit $E", 125, "theirs\n",
-           "torchrun in d ");
+           "shim d: ");
     expect("mkdir d && ln -s /no/more/python d/torchrun && $D shim --remove d; E=$?; readlink d/torchrun; "
            "exit $E",
-           125, "/no/more/python\n", "torchrun in d ");
-    expect("$D shim a/b", 125, "", "a/b: No such file or directory; mkdir -p");
-    expect("$D shim torchrun", 125, "", "cannot open torchrun: Not a directory");
-    expect("$D shim --remove .. || $D shim --remove gone", 125, "",
-           "cannot open gone: No such file or directory");
+           125, "/no/more/python\n", "shim d: ");
+    expect("$D shim a/b", 125, "", "No such file or directory; mkdir -p");
+    expect("$D shim torchrun", 125, "", "Not a directory");
+    expect("$D shim --remove .. || $D shim --remove gone", 125, "", "shim gone: ");
     expect("$D shim a b", 2, "", "shim: expected");
     if (geteuid() == 0)
         expect("mkdir -m 700 closed && S='setpriv --reuid=65534 --clear-groups'; chmod 755 .; "
                "$S $D shim --remove closed || $S $D shim closed",
-               125, "", "cannot write torchrun in closed: Permission denied");
+               125, "", "shim closed: ");
 }
 
 Test(ddprun_torchrun, a_program_that_has_the_name_of_a_command_is_started_with_its_path)

@@ -439,7 +439,8 @@ Test(line_file, a_full_disk_costs_lines_and_keeps_the_first_error)
     const struct line_file_state state = line_file_close(f, 10000);
     cr_expect_eq(state.error, ENOSPC);
     cr_expect_eq(state.lost, 2);
-    cr_expect_str_eq(state.why, strerror(ENOSPC), "a device has no values");
+    cr_expect_eq(strncmp(state.why, strerror(ENOSPC), strlen(strerror(ENOSPC))), 0, "%s", state.why);
+    cr_expect_null(strchr(state.why, '('), "a device has no values: %s", state.why);
 }
 
 Test(line_file, says_why_it_cannot_be_opened)

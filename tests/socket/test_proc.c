@@ -169,10 +169,27 @@ Test(proc, a_name_is_looked_up_along_path)
     cr_expect_eq(proc_find("sh", NULL, out, sizeof(out)), 0, "the system's default");
     cr_expect_eq(proc_find("no-such-program", "/bin:/usr/bin", out, sizeof(out)), ENOENT);
     cr_expect_eq(proc_find("passwd", "/etc", out, sizeof(out)), EACCES);
+    cr_expect_eq(proc_find("bin", "/", out, sizeof(out)), ENOENT, "a directory is no program");
     cr_expect_eq(proc_find("/bin/sh", "", out, sizeof(out)), 0);
     cr_expect_eq(proc_find("/etc", "", out, sizeof(out)), EACCES);
     cr_expect_eq(proc_find("/etc/passwd/sh", "", out, sizeof(out)), ENOENT);
     cr_expect_eq(proc_find("/bin/sh", "", out, 4), ENAMETOOLONG);
+}
+
+/* Such a directory may contain the program, but it may also contain nothing. */
+Test(proc, a_directory_of_path_that_cannot_be_searched_does_not_contain_the_program)
+{
+    char out[4096], dir[] = "/tmp/ddp-locked-XXXXXX";
+    const uid_t uid = geteuid();
+    cr_assert_not_null(mkdtemp(dir));
+    cr_assert_eq(chmod(dir, 0), 0);
+    const bool is_locked = uid != 0 || seteuid(65534) == 0;
+    const int error = proc_find("train", dir, out, sizeof(out));
+    cr_assert_eq(seteuid(uid), 0);
+    cr_assert_eq(rmdir(dir), 0);
+    if (!is_locked)
+        cr_skip_test("skipped, because this user may search every directory");
+    cr_expect_eq(error, ENOENT, "%s", strerror(error));
 }
 
 Test(proc, an_empty_part_of_path_is_the_current_directory)

@@ -201,7 +201,9 @@ Test(cli, errors_name_option_value_and_what_would_be_right)
     REFUSED("--standalone: starts a job of this node only, but --nnodes=2:2 requests more nodes; leave out "
             "one of the two options",
             "--standalone", "--nnodes=2:2", "prog");
-    REFUSED("--env=FOO: FOO is not set; set it, or pass --env=FOO=VALUE", "--env", "FOO", "prog");
+    REFUSED(
+        "--env=FOO: ddprun's environment has no such variable; set this variable, or pass --env=FOO=VALUE",
+        "--env", "FOO", "prog");
     REFUSED("--rdzv_id=a/b: expected 1 to 128 characters, without '/' and without control characters",
             "--rdzv_id=a/b", "prog");
     REFUSED("--rdzv_id=a\033c: expected 1 to 128 characters, without '/' and without control characters",

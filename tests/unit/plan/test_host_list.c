@@ -191,6 +191,7 @@ Test(host_specs, a_host_has_a_port_and_a_count)
     cr_expect_str_eq(specs("a:2222,a:2223,a:2222", false), "a=2/2222 a/2223");
     cr_expect_str_eq(specs("ann@a:22 slots=8\nb:2222\nc:2222:4\n", true), "ann@a=8/22 b/2222 c=4/2222");
     cr_expect_str_eq(specs("a:0022:8,b:02222", false), "a=8/22 b/2222");
+    expect_refused("a:1:2:3", false, "'a:1:2:3' ", "host name");
     expect_refused("a:0:8", false, "host 'a': '0' ", "port");
     expect_refused("a:65536:8", false, "host 'a': '65536' ", "port");
     expect_refused("a:x:8", false, "host 'a': 'x' ", "port");

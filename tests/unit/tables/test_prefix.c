@@ -67,8 +67,8 @@ static void refused(const char *template, const char *because)
 Test(prefix, wrong_templates_are_refused_with_a_list_of_all_fields)
 {
     refused("[${rnak}] ", "unknown field 'rnak'");
-    refused("[${rnak}] ",
-            "host, hostname, rank, local_rank, role_name, pid, stream, job, attempt, time, elapsed");
+    refused("[${rnak}] ", "'host', 'hostname', 'rank', 'local_rank', 'role_name', 'pid', 'stream', 'job', "
+                          "'attempt', 'time' or 'elapsed'");
     refused("$gpu", "unknown field 'gpu'");
     refused("${}", "unknown field ''");
     refused("[${rank] ", "closing brace");

@@ -130,7 +130,7 @@ static void describe_value(const struct option_row *row, char *out, size_t size)
         break;
     case OPTION_REAL:
     case OPTION_REAL_0:
-        snprintf(out, size, "a number %s", row->type == OPTION_REAL ? "above 0" : "of at least 0");
+        snprintf(out, size, "a finite number %s", row->type == OPTION_REAL ? "above 0" : "of at least 0");
         break;
     case OPTION_FLAG:
     case OPTION_SET:

@@ -48,12 +48,13 @@ static int open_output(const char *name)
 static bool read_file(const char *name, size_t most, struct buf *text)
 {
     char why[WRITE_ERROR_MAX];
+    const char *shown = name[0] != '\0' ? name : "''";
     const int fd = open_output(name);
     const bool ok = fd >= 0 && read_whole_file(fd, most, text);
     if (!ok)
-        log_error("%s: cannot read: %s", name, path_error_text(errno, name, "check the path", why));
+        log_error("%s: cannot read: %s", shown, path_error_text(errno, name, "check the path", why));
     else if (text->len >= most)
-        log_error("%s: cannot read: larger than %zu MiB; check that this is the right file", name,
+        log_error("%s: cannot read: larger than %zu MiB; check that this is the right file", shown,
                   most >> 20);
     if (fd >= 0)
         close(fd);
@@ -71,7 +72,8 @@ static bool read_dump(const char *name, struct flight_dump *dump)
     struct ddp_err err;
     bool ok = read_file(name, DUMP_MAX, &text);
     if (ok && flight_dump_read(dump, name, buf_slice(&text), &err) != DDP_OK) {
-        log_error("%s: %s", name, err.msg);
+        log_error("%s: %s%s", name, err.msg,
+                  err.code == DDP_ERR_CORRUPT ? "; pass complete files flight_*.json or flight_torch_*" : "");
         ok = false;
     }
     buf_free(&text);

@@ -360,7 +360,7 @@ static ddp_status read_calls(struct flight_dump *d, const cJSON *entries, const 
     const int count = cJSON_GetArraySize(entries);
     uint32_t order = 0;
     if (count > FLIGHT_CALLS_MAX)
-        return ddp_fail(err, DDP_ERR_CORRUPT, "%d entries; expected at most %d", count, FLIGHT_CALLS_MAX);
+        return ddp_fail(err, DDP_ERR_CORRUPT, "%d entries: expected at most %d", count, FLIGHT_CALLS_MAX);
     const cJSON **rows = calloc((size_t)count + 1, sizeof(const cJSON *));
     d->calls = calloc((size_t)count + 1, sizeof(*d->calls));
     d->p2p = calloc((size_t)count + 1, sizeof(*d->p2p));
@@ -476,10 +476,9 @@ static cJSON *parse_text(struct slice text, struct ddp_err *err)
         return pickle_read(text, err);
     cJSON *json = cJSON_ParseWithLengthOpts(text.data, text.len, &end, 0);
     if (json == NULL && text.len > 0 && *(const char *)text.data != '{')
-        ddp_fail(err, DDP_ERR_CORRUPT,
-                 "not a flight record: neither JSON nor a pickle; pass flight_*.json or flight_torch_*");
+        ddp_fail(err, DDP_ERR_CORRUPT, "not a flight record: neither JSON nor a pickle");
     else if (json == NULL)
-        ddp_fail(err, DDP_ERR_CORRUPT, "offset %zu of %zu: invalid JSON; the file may be truncated",
+        ddp_fail(err, DDP_ERR_CORRUPT, "offset %zu of %zu: invalid JSON: the file may be truncated",
                  (size_t)(end - (const char *)text.data), text.len);
     return json;
 }

@@ -102,7 +102,7 @@ static const unsigned char *next_bytes(struct machine *m, uint64_t len)
 {
     const unsigned char *from = m->at;
     if (len > (uint64_t)(m->end - m->at)) {
-        fail_at(m, "the file ends in the middle of a value; it may be truncated");
+        fail_at(m, "the file ends in the middle of a value: it may be truncated");
         return NULL;
     }
     m->at += len;
@@ -482,7 +482,7 @@ cJSON *pickle_read(struct slice bytes, struct ddp_err *err)
     while (ok && m.at < m.end && *m.at != OP_STOP)
         ok = step(&m, *m.at++, &last);
     if (ok && m.at == m.end)
-        fail_at(&m, "the file ends before the end of the pickle; it may be truncated");
+        fail_at(&m, "the file ends before the end of the pickle: it may be truncated");
     else if (ok)
         item = result(&m);
     while (m.n > 0)

@@ -226,6 +226,18 @@ Test(ddp_bench, too_large_buffers_are_said, .timeout = 120)
     }
 }
 
+Test(ddp_bench, a_store_that_does_not_answer_has_a_remedy, .timeout = 120)
+{
+    char port[32];
+    snprintf(port, sizeof(port), "MASTER_PORT=%d", free_port());
+    struct run_result r =
+        run_command((const char *const[]){ "env", "RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", port,
+                                           "DDPRUN_INIT_TIMEOUT_MS=200", bin("ddp-bench"), NULL },
+                    NULL);
+    EXPECT(r, 1);
+    SAYS(r, "; check MASTER_ADDR");
+}
+
 Test(ddp_bench, says_when_nothing_is_measured, .timeout = 120)
 {
     struct run_result r =

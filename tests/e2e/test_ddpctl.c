@@ -220,6 +220,18 @@ Test(ddpctl, a_signal_restores_the_terminal)
     close(terminal);
 }
 
+Test(ddpctl, a_damaged_flight_record_is_named_with_a_remedy)
+{
+    char path[] = "/tmp/ddp-flight-XXXXXX";
+    const int fd = mkstemp(path);
+    cr_assert_eq(write(fd, "{", 1), 1);
+    close(fd);
+    struct run_result r = run_command((const char *[]){ bin("ddpctl"), "flight", path, NULL }, NULL);
+    unlink(path);
+    cr_expect_not_null(strstr(r.err, path), "%s", r.err);
+    expect_failure(r, 1, "; pass");
+}
+
 Test(ddpctl, no_answer_within_a_short_timeout_has_a_remedy)
 {
     char at[32];

@@ -200,7 +200,7 @@ Test(make_formats, what_cannot_be_varied_is_refused)
     const char *argv[] = { bin("train"), "--data", data, "--augment", NULL };
     struct run_result r = run_command(argv, NULL);
     cr_expect_eq(r.exit_code, 2, "%s", r.err);
-    cr_expect(strstr(r.err, "--augment needs CIFAR-10"), "%s", r.err);
+    cr_expect(strstr(r.err, "--augment: needs CIFAR-10"), "%s", r.err);
 }
 
 /* Tests of the loader in a plain program, which `make tsan` runs under ThreadSanitizer. */

@@ -384,7 +384,7 @@ Test(collective_check, an_unknown_word_is_refused)
 {
     struct ranks run = ranks_run(1, expect_unknown, RANKS_PLAIN_STORE, NULL);
     ranks_expect_error(&run, 0, DDP_ERR_ENV,
-                       (const char *const[]){ "DDPRUN_DEBUG=loud: must be off or detail", NULL });
+                       (const char *const[]){ "DDPRUN_DEBUG=loud: expected 'off' or 'detail'", NULL });
     ranks_free(&run);
 }
 

@@ -115,7 +115,7 @@ ddp_status collective_check_open(struct collective_check *check, const struct wo
 {
     check->on = strcmp(env->debug, "detail") == 0;
     if (!check->on && strcmp(env->debug, "off") != 0)
-        return ddp_fail(err, DDP_ERR_ENV, "DDPRUN_DEBUG=%s: must be off or detail", env->debug);
+        return ddp_fail(err, DDP_ERR_ENV, "DDPRUN_DEBUG=%s: expected 'off' or 'detail'", env->debug);
     return DDP_OK;
 }
 

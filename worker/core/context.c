@@ -30,7 +30,7 @@ ddp_status ctx_fail(const struct ddp_ctx *ctx, struct ddp_err *err)
 /* --- connections to the store ----------------------------------------------------------------------------- */
 
 /* Connect to the store. Send the role "worker" only to a ddprun store, because TCPStore closes the connection at an
- * unknown request. */
+ * unknown request. If the error has no remedy, which follows a semicolon, append the names of the variables. */
 static ddp_status ctx_connect(const struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err)
 {
     ddp_store_options options = DDP_STORE_OPTIONS_INIT;
@@ -42,7 +42,13 @@ static ddp_status ctx_connect(const struct ddp_ctx *ctx, struct ddp_store **out,
     options.rank = ctx->env.rank;
     options.world_size = ctx->env.world_size;
     options.attempt = env_attempt(&ctx->env);
-    return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
+    const ddp_status status =
+        ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
+    const size_t n = strlen(err->msg);
+    if (status == DDP_ERR_TIMEOUT && strstr(err->msg, "; ") == NULL)
+        snprintf(err->msg + n, sizeof(err->msg) - n,
+                 "; check MASTER_ADDR and MASTER_PORT, and that the process of the store runs there");
+    return status;
 }
 
 /* Open another connection. Any thread may call this function. The connection needs no role, because it is only used to

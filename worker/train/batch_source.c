@@ -156,8 +156,10 @@ ddp_status batch_source_init(struct batch_source *source, const struct dataset *
 {
     ddp_loader_options o = DDP_LOADER_OPTIONS_INIT;
     if (options->augment && !dataset_varies(set))
-        return ddp_fail(err, DDP_ERR_ARG, "--augment needs CIFAR-10's pictures, but --data has the format %s",
-                        dataset_format_name(set));
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "--augment: needs CIFAR-10's pictures, but --data has the format %s; leave out --augment",
+            dataset_format_name(set));
     *source = (struct batch_source){
         .set = set, .split = split, .augment = options->augment, .sum = (float)split->world_size
     };

@@ -157,8 +157,7 @@ static ddp_status compare(const char *dir, const int64_t *theirs, const int64_t 
 static ddp_status other_blocks(struct ddp_err *err)
 {
     return ddp_wrap(
-        err, "the checkpoint was made with another --model, --data, --optimizer or --momentum (use the same "
-             "values, or another --checkpoint directory for a new run)");
+        err, "--resume: the checkpoint was made with another --model, --data, --optimizer or --momentum");
 }
 
 static ddp_status adopt_found(struct checkpoint *c, const struct checkpoint *theirs,

@@ -448,11 +448,11 @@ static ddp_status open_checkpoints(const struct train_options *o, struct ddp_err
         return refuse_early_version(o->checkpoint, err);
     if (o->resume)
         return DDP_OK;
-    return ddp_fail(
-        err, DDP_ERR_ARG,
-        "--checkpoint %s has %s of an earlier run; use --resume to continue that run, or another directory "
-        "to start from the beginning",
-        o->checkpoint, newest);
+    return ddp_fail(err, DDP_ERR_ARG,
+                    "--checkpoint %s: the directory has %s of an earlier run; use --resume to continue that "
+                    "run, or another directory "
+                    "to start from the beginning",
+                    o->checkpoint, newest);
 }
 
 /* Check at the start that the output files can be written. Otherwise the run would fail only after the last epoch. */

@@ -134,7 +134,7 @@ static void expect_refused(const char *json, const char *words)
 Test(flight_compare, what_is_no_record_is_refused)
 {
     expect_refused("", "offset 0 of 0: invalid JSON");
-    expect_refused("{\"rank\":[4,", "of 11: invalid JSON; the file may be truncated");
+    expect_refused("{\"rank\":[4,", "of 11: invalid JSON: the file may be truncated");
     expect_refused("import os", "not a flight record: neither JSON nor a pickle");
     expect_refused("[]", "not a flight record");
     expect_refused("{\"format\":\"ddp-flight\"}", "rank: -1, with world size 0");

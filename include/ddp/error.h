@@ -77,7 +77,7 @@ struct ddp_err {
 DDP_API ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...) DDP_PRINTF(3, 4);
 
 /* Put text in front of the sentence of `err` ("rank 3: connect to ...: refused"), and return err->code. If the
- * sentence becomes too long, its end is cut. */
+ * sentence becomes too long, "..." replaces its middle. */
 DDP_API ddp_status ddp_wrap(struct ddp_err *err, const char *fmt, ...) DDP_PRINTF(2, 3);
 
 #ifdef __cplusplus

@@ -241,8 +241,8 @@ static ddp_status value_NO_PREFIX(const char *text, void *to, struct ddp_err *er
 static ddp_status value_TEXT(const char *text, void *to, struct ddp_err *err)
 {
     const char **field = to;
-    if (text[0] == '\0')
-        return ddp_fail(err, DDP_ERR_ARG, "a text that is not empty");
+    if (text[0] == '\0' || strlen(text) > OPTION_TEXT_MAX)
+        return ddp_fail(err, DDP_ERR_ARG, "a text of 1 to %d bytes", OPTION_TEXT_MAX);
     *field = text;
     return DDP_OK;
 }
@@ -304,7 +304,7 @@ static ddp_status value_HOSTS(const char *text, void *to, struct ddp_err *err)
     char **hosts = to;
     struct buf joined = { 0 };
     if (text[0] == '\0')
-        return ddp_fail(err, DDP_ERR_ARG, "a text that is not empty");
+        return ddp_fail(err, DDP_ERR_ARG, "a list of hosts, such as 'a:8,b:8'");
     if (!buf_printf(&joined, "%s%s%s", *hosts != NULL ? *hosts : "", *hosts != NULL ? "," : "", text) ||
         !buf_append(&joined, "", 1)) {
         buf_free(&joined);

@@ -518,12 +518,12 @@ static int find_supervisor(const char *command, const char *id)
     if (search.n == 1 && search.fd >= 0)
         return search.fd;
     if (search.n > 1)
-        log_error("%s: %d background jobs have --rdzv_id=%s; choose one by its id, which 'ddprun list' "
+        log_error("%s: %d background jobs have --rdzv_id=%.128s; choose one by its id, which 'ddprun list' "
                   "shows",
                   command, search.n, id);
     else
         log_error(
-            "%s: no background job has the id or --rdzv_id '%s'; 'ddprun list' shows the jobs; the file "
+            "%s: no background job has the id or --rdzv_id '%.128s'; 'ddprun list' shows the jobs; the file "
             "ddprun-ID.out keeps the output of an ended job",
             command, id);
     if (search.fd >= 0)

@@ -50,18 +50,33 @@ int ddp_exit_code(ddp_status status)
 
 void (*error_keep)(const char *msg);
 
+enum { WHOLE_MAX = 8192 }; /* bytes of a text before it is shortened; a path may have 4,095 bytes */
+
+/* Copy `text`. If `text` is too long, replace its middle by "...", because its beginning names the object, and its end
+ * has the reason and the remedy. */
+static void shorten(char to[sizeof(((struct ddp_err *)NULL)->msg)], const char *text)
+{
+    enum { SIZE = sizeof(((struct ddp_err *)NULL)->msg), TAIL = SIZE / 2, HEAD = SIZE - TAIL - 4 };
+    const size_t len = strlen(text);
+    if (len < SIZE)
+        memcpy(to, text, len + 1);
+    else
+        snprintf(to, SIZE, "%.*s...%s", HEAD, text, text + len - TAIL);
+}
+
 /* Set the error and return `code`, so that a function can fail in one statement: return ddp_fail(err, ...). Format in a
  * second buffer, because an argument may be err->msg or ddp_last_error(). A text with "out of memory" has the same
  * remedy everywhere, so this function appends the remedy. */
 ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...)
 {
-    char msg[sizeof(err->msg)];
+    char msg[sizeof(err->msg)], whole[WHOLE_MAX];
     va_list ap;
     if (err == NULL && error_keep == NULL)
         return code;
     va_start(ap, fmt);
-    vsnprintf(msg, sizeof(msg), fmt, ap);
+    vsnprintf(whole, sizeof(whole), fmt, ap);
     va_end(ap);
+    shorten(msg, whole);
     const char *reason = code == DDP_ERR_NOMEM ? strstr(msg, "out of memory") : NULL;
     if (reason != NULL && strstr(reason, "; ") == NULL) {
         const size_t n = strlen(msg);
@@ -77,27 +92,20 @@ ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...)
 }
 
 /* Prepend a text to the error. Each caller may prepend its own context, such as "checkpoint 'a.ckpt': " or "rank 3: ".
- * Build the result in a second buffer, because err->msg has the old text. If the result is too long, cut its end,
- * because the beginning shows where the error occurred. */
+ * Build the result in a second buffer, because err->msg has the old text. */
 ddp_status ddp_wrap(struct ddp_err *err, const char *fmt, ...)
 {
-    char front[sizeof(err->msg)];
+    char whole[WHOLE_MAX];
+    const size_t room = sizeof(whole) - sizeof(err->msg) - 2; /* room for the text in front */
     va_list ap;
     va_start(ap, fmt);
-    int n = vsnprintf(front, sizeof(front), fmt, ap);
+    int n = vsnprintf(whole, room, fmt, ap);
     va_end(ap);
     if (n < 0)
         return err->code;
-    size_t used = (size_t)n < sizeof(front) ? (size_t)n : sizeof(front) - 1;
-    if (used + 2 < sizeof(front)) {
-        memcpy(front + used, ": ", 3);
-        used += 2;
-        size_t room = sizeof(front) - used - 1;
-        size_t rest = strnlen(err->msg, room);
-        memcpy(front + used, err->msg, rest);
-        front[used + rest] = '\0';
-    }
-    memcpy(err->msg, front, sizeof(front));
+    const size_t used = (size_t)n < room ? (size_t)n : room - 1;
+    snprintf(whole + used, sizeof(whole) - used, ": %s", err->msg);
+    shorten(err->msg, whole);
     if (error_keep != NULL)
         error_keep(err->msg);
     return err->code;

@@ -135,7 +135,7 @@ static void describe_value(const struct option_row *row, char *out, size_t size)
     case OPTION_FLAG:
     case OPTION_SET:
     case OPTION_TEXT:
-        snprintf(out, size, "a text that is not empty");
+        snprintf(out, size, "a text of %d to %d bytes", (int)row->min, OPTION_TEXT_MAX);
         break;
     case OPTION_WORD:
     case OPTION_NAME:
@@ -169,7 +169,7 @@ static bool store_by_type(const struct option_row *row, const char *text, void *
         return read_real(text, row->type == OPTION_REAL_0, field);
     case OPTION_TEXT:
         *(const char **)field = text;
-        return strlen(text) >= row->min;
+        return strlen(text) >= row->min && strlen(text) <= OPTION_TEXT_MAX;
     case OPTION_WORD:
     case OPTION_NAME:
         word = options_word(row->words, text);

@@ -17,10 +17,13 @@ enum option_type {
     OPTION_COUNT,  /* uint64_t, min to max */
     OPTION_REAL,   /* double above 0 */
     OPTION_REAL_0, /* double of 0 or more */
-    OPTION_TEXT,   /* const char * of at least min bytes, borrowed from argv */
+    OPTION_TEXT,   /* const char * of min to OPTION_TEXT_MAX bytes, borrowed from argv */
     OPTION_WORD,   /* int or enum: an index in option_row.words */
     OPTION_NAME,   /* const char *: one of option_row.words, borrowed from argv */
 };
+
+/* The longest text of an option: the longest path. A longer text would replace the reason in an error. */
+enum { OPTION_TEXT_MAX = 4095 };
 
 struct option_words {
     const char *note; /* reason and remedy that follow the words in an error: "; use --x"; NULL if none */

@@ -52,9 +52,9 @@ static bool read_file(const char *name, size_t most, struct buf *text)
     const int fd = open_output(name);
     const bool ok = fd >= 0 && read_whole_file(fd, most, text);
     if (!ok)
-        log_error("%s: cannot read: %s", shown, path_error_text(errno, name, "check the path", why));
+        log_error("%.1000s: cannot read: %s", shown, path_error_text(errno, name, "check the path", why));
     else if (text->len >= most)
-        log_error("%s: cannot read: larger than %zu MiB; check that this is the right file", shown,
+        log_error("%.1000s: cannot read: larger than %zu MiB; check that this is the right file", shown,
                   most >> 20);
     if (fd >= 0)
         close(fd);
@@ -233,7 +233,7 @@ static bool write_file(const char *name, const struct buf *text)
     if (file != NULL && fclose(file) != 0)
         ok = false;
     if (!ok)
-        log_error("%s: cannot write: %s", name, write_error_text(errno, name, why));
+        log_error("%.1000s: cannot write: %s", name, write_error_text(errno, name, why));
     return ok;
 }
 

@@ -105,7 +105,7 @@ struct event_log {
 static void warn_of(struct event_log *log, struct line_file_state state)
 {
     if (state.error != 0 && !log->warned)
-        log_warn("--events=%s: events are missing: %s", log->path,
+        log_warn("--events=%.1000s: events are missing: %s", log->path,
                  state.why[0] != '\0' ? state.why : strerror(state.error));
     log->warned = log->warned || state.error != 0;
 }

@@ -779,14 +779,15 @@ HOSTS_TEST(a_host_without_room_for_processes_is_named)
 
 HOSTS_TEST(contradicting_options_are_refused)
 {
-    static const char *const words[][2] = { { "--nnodes=2", "--hosts and --nnodes" },
-                                            { "--nnodes=1:2", "its list" },
-                                            { "--secret_file=x", "--hosts and --secret_file" },
-                                            { "--standalone", "--hosts and --standalone" },
-                                            { "--hostfile=x", "--hosts and --hostfile" } };
+    static const char *const words[][2] = { { "--nnodes=2", "with --nnodes: " },
+                                            { "--nnodes=1:2", "--nnodes=1:2, " },
+                                            { "--secret_file=x", "with --secret_file: " },
+                                            { "--standalone", "with --standalone: " },
+                                            { "--hostfile=x", "with --hostfile; " } };
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
         struct run_result r = JOB("--hosts=a,b", words[i][0], "true");
         EXPECT(r, 2);
+        SAYS(r, "--hosts: ");
         cr_expect_not_null(strstr(r.err, words[i][1]), "%s", r.err);
     }
     struct run_result r = JOB("--hosts=-oProxyCommand=id", "true");

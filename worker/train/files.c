@@ -74,7 +74,10 @@ ddp_status files_may_write(const char *path, struct ddp_err *err)
         return ddp_fail(err, DDP_ERR_ARG, "%.100s...: the path is too long; use a shorter path", path);
     memcpy(dir, slash != NULL ? path : ".", len);
     dir[len] = '\0';
-    if (stat(path, &s) == 0 && S_ISDIR(s.st_mode))
+    const bool exists = stat(path, &s) == 0;
+    if (!exists && errno == ENAMETOOLONG)
+        return ddp_fail(err, DDP_ERR_IO, "%s: cannot write: %s", path, write_error_text(errno, path, why));
+    if (exists && S_ISDIR(s.st_mode))
         return ddp_fail(err, DDP_ERR_ARG, "%s: a directory, not a file; use another path", path);
     if (is_replaced(path) && access(len > 0 ? dir : "/", W_OK | X_OK) != 0)
         return ddp_fail(err, DDP_ERR_IO, "%s: cannot write: %s", len > 0 ? dir : "/",

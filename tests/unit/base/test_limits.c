@@ -227,3 +227,21 @@ Test(limits, an_error_without_memory_has_one_remedy)
     ddp_fail(&err, DDP_ERR_NOMEM, "%s: %s of %s; wait", "a", "out", "memory");
     cr_expect_null(strstr(err.msg, MEMORY_REMEDY), "%s", err.msg);
 }
+
+/* A path may be longer than the text of an error. */
+Test(limits, a_long_error_keeps_its_object_and_its_remedy)
+{
+    struct ddp_err err;
+    char path[4096];
+    memset(path, 'x', sizeof(path) - 1);
+    path[sizeof(path) - 1] = '\0';
+    for (int wrapped = 0; wrapped <= 1; wrapped++) {
+        ddp_fail(&err, DDP_ERR_IO, "%s%s: EIO; retry", wrapped ? "" : "object ", path);
+        if (wrapped)
+            ddp_wrap(&err, "object %.500s", path);
+        cr_expect_eq(strlen(err.msg), sizeof(err.msg) - 1);
+        cr_expect_eq(strncmp(err.msg, "object xx", 9), 0, "%s", err.msg);
+        cr_expect_not_null(strstr(err.msg, "...xx"), "%s", err.msg);
+        cr_expect_str_eq(err.msg + strlen(err.msg) - 12, ": EIO; retry");
+    }
+}

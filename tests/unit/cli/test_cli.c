@@ -102,7 +102,7 @@ Test(cli, lists_of_hosts_add_up_and_a_second_file_is_rejected)
     PARSE("-H", "a:2", "--hosts=b:2,c", "-Hd", "prog");
     cr_assert_str_eq(cli.hosts, "a:2,b:2,c,d");
     cli_free(&cli);
-    REFUSED("--hosts=: expected a text that is not empty", "--hosts=a", "--hosts=", "prog");
+    REFUSED("--hosts=: expected a list of hosts, such as 'a:8,b:8'", "--hosts=a", "--hosts=", "prog");
     cli_free(&cli);
     REFUSED("--hostfile=y: expected only one --hostfile; write all hosts into one file", "--hostfile=x",
             "--hostfile=y", "prog");
@@ -481,7 +481,7 @@ Test(cli_nodes, values_say_what_would_be_right)
     REFUSED_NODE("'off' or a time of at least 1000ms", "--hang_timeout=0");
     REFUSED_NODE("'report', 'stop' or 'restart'", "--on_hang=kill");
     REFUSED_NODE("a valid extended regular expression (error: Unmatched [", "--progress=step [0-9");
-    REFUSED_NODE("a text that is not empty", "--progress=");
+    REFUSED_NODE("a text of 1 to 4095 bytes", "--progress=");
     REFUSED_NODE("1 <= MIN <= MAX <= 16384", "--nnodes=0");
     REFUSED_NODE("1 <= MIN <= MAX <= 16384", "--nnodes=1:");
 }

@@ -108,7 +108,7 @@ Test(train_options, what_is_wrong_is_named)
         { { "--zero1", "--dump_gradients=x" }, "--dump_gradients: cannot be used with --zero1; leave out" },
         { { "--grow" }, "--grow: the restarted job would begin again; add --resume with --checkpoint DIR" },
         { { "--grow", "--resume", "--checkpoint=x" }, "--grow: with --batch, " },
-        { { "--metrics=" }, "--metrics=: expected a text that is not empty" },
+        { { "--metrics=" }, "--metrics=: expected a text of 1 to 4095 bytes" },
         { { "--init_from", "x" }, "--init_from: --model mlp has no format of llm.c; use" },
         { { "--lr", " 1" }, "--lr= 1: expected a finite number above 0" },
         { { "--lr", "0x1" }, "--lr=0x1: expected a finite number above 0" },

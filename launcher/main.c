@@ -477,10 +477,10 @@ static int run_hosts(const struct cli *cli, char *const *argv, const char *host)
     if (status == DDP_OK)
         status = start_check(cli, job.hosts, job.n, &err);
     if (status == DDP_OK && (!own_program(program) || getcwd(directory, sizeof(directory)) == NULL))
-        status = ddp_fail(&err, DDP_ERR_IO,
-                          "cannot find ddprun's own file or the working directory: %s; change to an existing "
-                          "directory",
-                          strerror(errno));
+        status = ddp_fail(
+            &err, DDP_ERR_IO,
+            "working directory: cannot find it, or ddprun's own file: %s; change to an existing directory",
+            strerror(errno));
     if (status == DDP_OK && cli->ship)
         status = map_program(&facts, &name, &err);
     const int exit_code = status == DDP_OK ? start_hosts(cli, &job) : cannot_begin(&err);

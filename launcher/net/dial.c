@@ -584,7 +584,7 @@ static void join_dial_give_up(struct join_dial *j)
     const char *words = asked ? j->note : (const char *)report.data;
     end_all_runners(j);
     j->options.failed(j->options.user, asked ? j->options.code : dial_code(j->plan.finding),
-                      ok ? words : "cannot reach the store: out of memory");
+                      ok ? words : "store: cannot reach it: out of memory");
     buf_free(&report);
 }
 
@@ -662,7 +662,7 @@ ddp_status join_dial_start(const struct join_dial_options *options, struct join_
     uint32_t seed = 0;
     struct rlimit files = { 0 };
     if (j == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "cannot connect to the store: out of memory");
+        return ddp_fail(err, DDP_ERR_NOMEM, "store: cannot connect: out of memory");
     if (sys_getrandom(&seed, sizeof(seed), GRND_NONBLOCK) != sizeof(seed))
         seed = (uint32_t)getpid();
     j->options = *options;

@@ -409,7 +409,7 @@ static ddp_status begin_sealing(struct store_host *h, struct ddp_err *err)
     struct plan *plan = h->options.plan;
     plan->credential = malloc(SECRET_CREDENTIAL_MAX);
     if (plan->credential == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "cannot make a secret: out of memory");
+        return ddp_fail(err, DDP_ERR_NOMEM, "secret: cannot make one: out of memory");
     if (secret_make(&plan->secret, err) != DDP_OK)
         return err->code;
     h->seal = secret_seal_begin(plan->secret);
@@ -484,7 +484,7 @@ static void store_host_give_up(struct store_host *h)
     const bool ok = dial_report(&h->waiting, &report, clock_ms()) && buf_append(&report, "", 1);
     store_host_fail(&h->options, dial_code(h->waiting.finding),
                     ok ? (const char *)report.data
-                       : "cannot resolve the host name of the store (reason not shown: out of memory)",
+                       : "store: cannot resolve its host name (reason not shown: out of memory)",
                     "");
     buf_free(&report);
 }
@@ -550,7 +550,7 @@ ddp_status store_host_find(const struct store_host_options *o, struct store_host
         return DDP_OK;
     *out = host_new(o);
     if (*out == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "cannot look up the host of the store: out of memory");
+        return ddp_fail(err, DDP_ERR_NOMEM, "store: cannot look up its host: out of memory");
     (*out)->decided = decided;
     if (is_known)
         return begin_sealing(*out, err);
@@ -593,7 +593,7 @@ ddp_status refusing_store_start(const struct plan *plan, const struct host_failu
 {
     struct refusing_store *r = calloc(1, sizeof(*r));
     if (r == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "cannot report the failure to the other nodes: out of memory");
+        return ddp_fail(err, DDP_ERR_NOMEM, "other nodes: cannot report the failure to them: out of memory");
     snprintf(r->code, sizeof(r->code), "%s", failure->code);
     failure_split(failure->words, r->sentence, r->advice);
     r->refusal = (struct hub_refusal){

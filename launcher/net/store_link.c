@@ -829,7 +829,7 @@ ddp_status store_link_open(const struct store_link_options *options, struct stor
         free(link);
         if (options->fd >= 0) /* without a link, no other function closes the socket */
             close(options->fd);
-        return ddp_fail(err, DDP_ERR_NOMEM, "cannot connect to the store: out of memory");
+        return ddp_fail(err, DDP_ERR_NOMEM, "store: cannot connect: out of memory");
     }
     link->options.who.resumes =
         options->calls.broken != NULL && options->silent_ms > 0 && !endpoint_is_loopback(options->address);
@@ -848,8 +848,8 @@ ddp_status store_link_open(const struct store_link_options *options, struct stor
         return DDP_OK;
     }
     store_link_close(link);
-    return ddp_fail(err, DDP_ERR_IO, "cannot connect to the store at %s:%d: %s%s", options->address,
-                    options->port, uv_strerror(rc), files_remedy(-rc, remedy));
+    return ddp_fail(err, DDP_ERR_IO, "store %s:%d: cannot connect: %s%s", options->address, options->port,
+                    uv_strerror(rc), files_remedy(-rc, remedy));
 }
 
 /* --- answers ---------------------------------------------------------------------------------------------- */

@@ -565,7 +565,7 @@ ddp_status tls_relay_open(const struct tls_relay_options *options, struct tls_re
     struct tls_relay *r = calloc(1, sizeof(*r));
     *out = NULL;
     if (r == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "cannot start the relay for --encrypt: out of memory");
+        return ddp_fail(err, DDP_ERR_NOMEM, "relay for --encrypt: cannot start: out of memory");
     r->loop = options->loop;
     r->tls = options->tls;
     endpoint_print(options->address, options->port, r->store);
@@ -584,7 +584,7 @@ ddp_status tls_relay_open(const struct tls_relay_options *options, struct tls_re
     if (fd >= 0)
         close(fd);
     free(r);
-    return ddp_fail(err, DDP_ERR_IO, "cannot start the relay for --encrypt: %s%s", uv_strerror(rc),
+    return ddp_fail(err, DDP_ERR_IO, "relay for --encrypt: cannot start: %s%s", uv_strerror(rc),
                     files_remedy(-rc, remedy));
 }
 

@@ -289,7 +289,7 @@ static int run_detached(struct supervisor *s, int output, int waits)
     if (s->guardian > 0)
         return supervise(s);
     char why[FORK_ERROR_MAX];
-    log_error("cannot start the job: %s", fork_error_text(errno, why));
+    log_error("--detach: cannot start the job: %s", fork_error_text(errno, why));
     unlink(s->socket);
     return EXIT_CODE_DDPRUN;
 }

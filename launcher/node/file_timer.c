@@ -290,7 +290,7 @@ ddp_status file_timer_open(uv_loop_t *loop, const char *path, const struct file_
 {
     struct file_timer *ft = calloc(1, sizeof(*ft));
     if (ft == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "cannot start the file timer: out of memory");
+        return ddp_fail(err, DDP_ERR_NOMEM, "file timer: cannot start: out of memory");
     *ft = (struct file_timer){ .fd = -1, .path = path, .calls = *calls };
     ddp_status status = make_fifo(path, err);
     if (status == DDP_OK && (status = listen_to(ft, loop, err)) != DDP_OK)

@@ -106,7 +106,7 @@ static bool may_not_stand(const struct guardian *g)
 static void guardian_forward(const struct guardian *g, const struct received_signal *received)
 {
     if (write(g->lifeline[1], received, sizeof(*received)) < 0 && errno != EAGAIN && errno != EPIPE)
-        log_warn("cannot forward a signal to the agent process: %s", strerror(errno));
+        log_warn("agent process: cannot forward a signal: %s", strerror(errno));
     wake_if_stopped(g->agent);
 }
 
@@ -312,7 +312,7 @@ int guardian_run(guardian_body body, void *arg, signal_set stop, struct contain 
     descendants_adopt(); /* a failure is ignored here; contain.c reports it as a missing feature */
     if (pipe2(g.lifeline, O_CLOEXEC | O_NONBLOCK) != 0 || (g.agent = contain_fork(contain)) < 0) {
         char why[FORK_ERROR_MAX];
-        log_error("cannot start the agent process: %s", fork_error_text(errno, why));
+        log_error("agent process: cannot start: %s", fork_error_text(errno, why));
         return EXIT_CODE_DDPRUN;
     }
     if (g.agent == 0)

@@ -709,7 +709,7 @@ static ddp_status make_log_dir(struct plan *plan, struct ddp_err *err)
     if (work == NULL || root == NULL) {
         free(work);
         free(root);
-        return ddp_fail(err, DDP_ERR_NOMEM, "cannot create the log directory: out of memory");
+        return ddp_fail(err, DDP_ERR_NOMEM, "log directory: cannot create: out of memory");
     }
     *work = (struct log_dir_work){ .root = root,
                                    .latest = plan->cli->log_dir != NULL && plan->cli->log_name == NULL };
@@ -775,7 +775,7 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     n->agent = agent_new(&options);
     if (n->run.pids == NULL || n->run.asked == NULL || n->run.known == NULL || n->run.steps == NULL ||
         n->agent == NULL || !open_progress(n))
-        return ddp_fail(err, DDP_ERR_NOMEM, "cannot manage %d workers: out of memory", n->plan->nproc);
+        return ddp_fail(err, DDP_ERR_NOMEM, "%d workers: cannot manage them: out of memory", n->plan->nproc);
     ddp_status status = spawner_init(&n->run.spawner, n->plan, err);
     if (status == DDP_OK)
         status = make_log_dir(n->plan, err);
@@ -881,7 +881,7 @@ int node_run(void *arg, int lifeline)
     list_init(&n.run.dumps);
     if (uv_loop_init(&n.loop) != 0 || !init_handles(&n, lifeline)) {
         char remedy[FILES_REMEDY_MAX];
-        log_error("cannot create an event loop: no memory or no file descriptor is left%s",
+        log_error("event loop: cannot create: no memory or no file descriptor is left%s",
                   files_remedy(EMFILE, remedy));
         return EXIT_CODE_DDPRUN;
     }

@@ -442,7 +442,7 @@ ddp_status spawner_init(struct spawner *s, const struct plan *plan, struct ddp_e
     raise_fd_limit(s);
     reserve_descriptors(plan);
     if (!proc_slots_open(&s->slots))
-        return ddp_fail(err, DDP_ERR_IO, "cannot open /dev/null: %s%s", strerror(errno),
+        return ddp_fail(err, DDP_ERR_IO, "/dev/null: cannot open: %s%s", strerror(errno),
                         files_remedy(errno, remedy));
     return DDP_OK;
 }
@@ -491,7 +491,7 @@ int spawner_find(struct spawner *s)
 static void note_outside(struct spawner *s, int error)
 {
     if (!s->outside_noted)
-        output_note(s->output, "warning: cannot put workers into their control group: %s", strerror(error));
+        output_note(s->output, "warning: control group: cannot put workers into it: %s", strerror(error));
     s->outside_noted = true;
 }
 
@@ -535,7 +535,7 @@ static int start_with_input(struct spawner *s, int local_rank, const int out[2],
     char remedy[FILES_REMEDY_MAX];
     const int in = input_open(s->input, local_rank);
     if (in < 0) {
-        output_note(s->output, "error: cannot create a pipe for the stdin of a worker: %s%s", strerror(errno),
+        output_note(s->output, "error: stdin of a worker: cannot create a pipe: %s%s", strerror(errno),
                     files_remedy(errno, remedy));
         return EMFILE;
     }

@@ -377,9 +377,9 @@ ddp_status input_attempt(struct input *in, struct ddp_err *err)
     if (in->way == INPUT_COPIED && in->chunk == NULL) {
         in->chunk = malloc(CHUNK);
         if (in->chunk == NULL)
-            return ddp_fail(err, DDP_ERR_NOMEM, "cannot open the workers' input: out of memory");
+            return ddp_fail(err, DDP_ERR_NOMEM, "workers' input: cannot open: out of memory");
         if (!open_copied(in))
-            return ddp_fail(err, DDP_ERR_IO, "cannot open the workers' input: %s%s", strerror(errno),
+            return ddp_fail(err, DDP_ERR_IO, "workers' input: cannot open: %s%s", strerror(errno),
                             files_remedy(errno, remedy));
     }
     fan_forget(&in->fan);
@@ -476,15 +476,15 @@ ddp_status input_new(uv_loop_t *loop, const struct plan *plan, pid_t guardian, s
     struct input *in = calloc(1, sizeof(*in));
     *out = in;
     if (in == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "cannot open the workers' input: out of memory");
+        return ddp_fail(err, DDP_ERR_NOMEM, "workers' input: cannot open: out of memory");
     *in = (struct input){ .loop = loop, .plan = plan, .guardian = guardian, .source = -1, .epoll = -1 };
     in->terminal = isatty(STDIN_FILENO) == 1;
     in->null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     in->ends = calloc((size_t)plan->nproc, sizeof(struct pipe_end *));
     if (in->ends == NULL || !fan_init(&in->fan, plan->nproc))
-        return ddp_fail(err, DDP_ERR_NOMEM, "cannot open the workers' input: out of memory");
+        return ddp_fail(err, DDP_ERR_NOMEM, "workers' input: cannot open: out of memory");
     if (in->null < 0)
-        return ddp_fail(err, DDP_ERR_IO, "cannot open the workers' input: %s%s", strerror(errno),
+        return ddp_fail(err, DDP_ERR_IO, "workers' input: cannot open: %s%s", strerror(errno),
                         files_remedy(errno, remedy));
     return DDP_OK;
 }

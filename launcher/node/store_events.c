@@ -892,7 +892,7 @@ void node_on_lost(void *user, const char *why)
         return;
     explain_loss(n, why, code);
     if (state == AGENT_GATHERING && n->meet.round == NULL) {
-        log_error("cannot use the store at %s:%d: %s%s", n->plan->master_addr, n->plan->master_port,
+        log_error("store %s:%d: cannot be used: %s%s", n->plan->master_addr, n->plan->master_port,
                   n->meet.store_lost, code);
         log_explain(code[0] != '\0' ? finding_code_name(n->meet.store_finding.code) : NULL);
         node_send_end(n, NULL, n->meet.store_lost);

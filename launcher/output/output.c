@@ -339,7 +339,7 @@ static int stream_open(struct stream *s, struct ddp_err *err)
     char remedy[FILES_REMEDY_MAX];
     int fd = open_pipe(s);
     if (fd < 0)
-        ddp_fail(err, DDP_ERR_IO, "cannot create a pipe for the output of local rank %d: %s%s",
+        ddp_fail(err, DDP_ERR_IO, "local rank %d: cannot create a pipe for the output: %s%s",
                  s->group->plan->workers[s->local_rank].local_rank, strerror(errno),
                  files_remedy(errno, remedy));
     return fd;
@@ -476,7 +476,7 @@ static void output_report_loss(struct output *o, const struct sink_event *e)
     } else if (e->news != SINK_FAILED) {
         output_note(o, "%s%s %s", e->news == SINK_RECOVERED ? "" : "warning: ", e->name, what[e->news]);
     } else if (e->sink != SINK_STDERR || e->error == 0) {
-        output_note(o, "warning: cannot write %s: %s; %s", e->name,
+        output_note(o, "warning: %s: cannot write: %s; %s", e->name,
                     e->error != 0 ? sink_error(e, why) : "the reader or the disk is slower than the workers",
                     e->error == EPIPE ? "workers that still write there get SIGPIPE"
                     : waits           ? "workers that write there wait for free space (--log_policy=block)"
@@ -626,7 +626,7 @@ ddp_status output_new(const struct output_options *options, struct output **out,
 {
     struct output *o = calloc(1, sizeof(*o));
     if (o == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "cannot read the workers' output: out of memory");
+        return ddp_fail(err, DDP_ERR_NOMEM, "workers' output: cannot read: out of memory");
     o->options = *options;
     const bool has_bell = init_handles(o);
     o->sinks =
@@ -645,7 +645,7 @@ ddp_status output_new(const struct output_options *options, struct output **out,
     }
     output_close(o);
     char remedy[FILES_REMEDY_MAX];
-    return ddp_fail(err, DDP_ERR_NOMEM, "cannot read the workers' output: %s%s",
+    return ddp_fail(err, DDP_ERR_NOMEM, "workers' output: cannot read: %s%s",
                     has_bell ? "out of memory" : "out of file descriptors",
                     files_remedy(has_bell ? 0 : EMFILE, remedy));
 }

@@ -935,7 +935,7 @@ int relay_run(void)
     r.signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (r.signals < 0) {
         char remedy[FILES_REMEDY_MAX];
-        log_error("cannot watch signals: %s%s", strerror(errno), files_remedy(errno, remedy));
+        log_error("signals: cannot watch: %s%s", strerror(errno), files_remedy(errno, remedy));
         return EXIT_CODE_DDPRUN;
     }
     send_here(&r, 0);

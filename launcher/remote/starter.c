@@ -400,7 +400,7 @@ static bool open_files(struct starter *s, const struct host_spec *hosts)
     struct ddp_err err;
     s->collects = s->facts->log_name != NULL;
     if (sys_getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random)) {
-        log_error("cannot start the job: getrandom: %s; check the seccomp profile of the container",
+        log_error("getrandom: cannot start the job: %s; check the seccomp profile of the container",
                   strerror(errno));
         return false;
     }
@@ -1446,7 +1446,7 @@ int starter_run(void *arg, int lifeline)
     s.peers = calloc((size_t)job->n, sizeof(*s.peers));
     if (s.peers == NULL || !open_starter(&s, lifeline)) {
         char remedy[FILES_REMEDY_MAX];
-        log_error("cannot start %d hosts: no memory or no file descriptor is left%s", job->n,
+        log_error("%d hosts: cannot start: no memory or no file descriptor is left%s", job->n,
                   files_remedy(EMFILE, remedy));
         return EXIT_CODE_DDPRUN;
     }

@@ -431,7 +431,7 @@ static void write_file(int fd, const char *path, const char *text)
     /* format the error before the file is removed, because the text of the error shows the free space */
     path_error_text(error, path, "choose another --log_dir", why);
     unlink(path);
-    log_warn("cannot write %s: %s", path, why);
+    log_warn("%s: cannot write: %s", path, why);
 }
 
 /* The path and the text of report.json. The thread that writes the file owns this copy, because the thread may outlive
@@ -468,7 +468,7 @@ static void leave_in_log_dir(const struct report *r)
     char hung[DISK_PATH_MAX];
     if (disk_hangs(DISK_HUNG_MS, hung)) {
         log_warn(
-            "cannot write %s/report.json: the file system of %s does not answer; check the disk or the file "
+            "%s/report.json: cannot write: the file system of %s does not answer; check the disk or the file "
             "server",
             r->plan->log_root, hung);
         return;
@@ -479,7 +479,7 @@ static void leave_in_log_dir(const struct report *r)
         file->text = cJSON_Print(json);
     cJSON_Delete(json);
     if (file == NULL || file->text == NULL) {
-        log_warn("cannot write %s/report.json: out of memory" MEMORY_REMEDY, r->plan->log_root);
+        log_warn("%s/report.json: cannot write: out of memory" MEMORY_REMEDY, r->plan->log_root);
         report_file_free(file);
         return;
     }
@@ -487,9 +487,9 @@ static void leave_in_log_dir(const struct report *r)
     if (timed_call_run(report_file_write, report_file_free, file, UNREAD_MS))
         report_file_free(file);
     else
-        log_warn(
-            "cannot write %s/report.json: the file system does not answer; check the disk or the file server",
-            r->plan->log_root);
+        log_warn("%s/report.json: cannot write: the file system does not answer; check the disk or the file "
+                 "server",
+                 r->plan->log_root);
 }
 
 /* Return true if this node must not print the report. With `ddprun --hosts`, the node of the failed worker prints the
@@ -521,7 +521,7 @@ static void print_it(const struct report *r, bool midline)
     if (wanted && row && (cli->json ? event_finished(&out, r) : report_text(r, &out)))
         (void)write_timeout(cli->json ? STDOUT_FILENO : STDERR_FILENO, buf_slice(&out), UNREAD_MS);
     else if (wanted)
-        log_error("cannot print the report: out of memory; the exit code is %d", agent_exit_code(r->agent));
+        log_error("report: cannot print: out of memory; the exit code is %d", agent_exit_code(r->agent));
     buf_free(&out);
 }
 

@@ -323,12 +323,12 @@ ddp_status secret_make(struct secret **out, struct ddp_err *err)
     struct secret *secret = secret_new();
     *out = secret;
     if (secret == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "cannot make a secret: out of memory");
+        return ddp_fail(err, DDP_ERR_NOMEM, "secret: cannot make one: out of memory");
     if (sys_getrandom(secret->key, sizeof(secret->key), 0) == (ssize_t)sizeof(secret->key))
         return DDP_OK;
     secret_free(secret);
     *out = NULL;
-    return ddp_fail(err, DDP_ERR_IO, "cannot make a secret: no random numbers: %s", strerror(errno));
+    return ddp_fail(err, DDP_ERR_IO, "secret: cannot make one: no random numbers: %s", strerror(errno));
 }
 
 ddp_status secret_write(const char *path, struct ddp_err *err)

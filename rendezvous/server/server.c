@@ -381,7 +381,7 @@ ddp_status store_server_start(const struct store_server_options *options, struct
 {
     struct store_server *s = server_new(options);
     if (s == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "cannot start the store: out of memory");
+        return ddp_fail(err, DDP_ERR_NOMEM, "store: cannot start: out of memory");
     if (options->encrypt &&
         tls_context_open(TLS_SERVER, options->limits.secret, "", &s->tls, err) != DDP_OK) {
         server_free(s);
@@ -395,7 +395,7 @@ ddp_status store_server_start(const struct store_server_options *options, struct
     int rc = status == DDP_OK ? serve(s) : 0;
     if (rc != 0) {
         close(s->listener.fd);
-        status = ddp_fail(err, DDP_ERR_IO, "cannot start the store: %s%s", uv_strerror(rc),
+        status = ddp_fail(err, DDP_ERR_IO, "store: cannot start: %s%s", uv_strerror(rc),
                           files_remedy(-rc, remedy));
     }
     if (status == DDP_OK)

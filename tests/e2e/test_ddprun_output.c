@@ -603,7 +603,8 @@ Test(ddprun_logs, a_full_disk_is_told_once_and_the_job_goes_on)
     struct run_result r = run_command(argv, NULL);
     EXPECT(r, 0);
     cr_expect_eq(job_count(r.err, "[1] kept"), 1, "%s", r.err);
-    SAYS(r, "stdout: No space left on device");
+    SAYS(r, "warning: stdout: ");
+    SAYS(r, "No space left on device");
 }
 
 /* Expect that each line of `text` is a JSON object. Return the number of lines whose "event" is `event` and which

@@ -289,7 +289,7 @@ Test(train, a_profile_shows_every_phase_of_every_rank)
 
 Test(train, wrong_words_are_a_usage_error)
 {
-    train_fails(1, "--epoch 3", 2, "'--epoch'");
+    train_fails(1, "--epoch 3", 2, "--epoch: ");
     make_data("data", "500", NULL);
     train_fails(3, "--data @/data --global_batch 100", 2, "--global_batch 100: ");
 }
@@ -357,7 +357,7 @@ Test(train, what_is_written_at_the_end_is_looked_at_in_the_beginning)
     cr_expect_str_empty(r.out);
     r = run_line(1, "--data @/data --epochs 1 --summary=");
     cr_expect_eq(r.exit_code, 2);
-    cr_expect(strstr(r.err, "--summary: "), "%s", r.err);
+    cr_expect(strstr(r.err, "--summary=: "), "%s", r.err);
     cr_expect_str_empty(r.out);
 }
 
@@ -431,7 +431,7 @@ Test(make_data, without_a_place_to_write_it_says_so)
     const char *none[] = { bin("make-data"), NULL };
     const char *file[] = { bin("make-data"), "--out", "/proc/no", NULL };
     struct run_result r = run_command(none, NULL);
-    cr_expect(r.exit_code == 2 && strstr(r.err, "make-data: error: --out is"), "%s", r.err);
+    cr_expect(r.exit_code == 2 && strstr(r.err, "make-data: error: --out: "), "%s", r.err);
     r = run_command(file, NULL);
     cr_expect(r.exit_code == 1 && strstr(r.err, "make-data: error: /proc/no: ") &&
                   strstr(r.err, "parent directory"),
@@ -482,7 +482,7 @@ Test(train_gpt2, what_fits_not_is_refused_before_it_is_trained)
 {
     make_tokens();
     train_fails(1, RECIPE "--export @/nowhere/model.bin", 1, "nowhere: cannot write");
-    train_fails(1, "--model mlp --export @/model.bin", 2, "--export needs a GPT-2 model");
+    train_fails(1, "--model mlp --export @/model.bin", 2, "--export: ");
     train_fails(1, RECIPE "--length 65", 2, "of 65 tokens: ");
 }
 

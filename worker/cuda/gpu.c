@@ -165,11 +165,10 @@ ddp_status gpu_open(struct gpu *gpu, const char *path, int *count, struct ddp_er
 ddp_status gpu_use(struct gpu *gpu, int device, int count, struct ddp_err *err)
 {
     if (device >= count)
-        return ddp_fail(
-            err, DDP_ERR_ARG,
-            "the program requests device %d, but this process sees %d GPU%s, numbered from 0; start "
-            "fewer workers, or share GPUs with ddprun --share_gpu (for tests)",
-            device, count, count == 1 ? "" : "s");
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "GPU %d: does not exist: this process sees %d GPU%s, numbered from 0; start "
+                        "fewer workers, or share GPUs with ddprun --share_gpu (for tests)",
+                        device, count, count == 1 ? "" : "s");
     ddp_status status = gpu_check(gpu, gpu->call.set_device(device), "cannot select the GPU", err);
     if (status != DDP_OK)
         return status;

@@ -144,7 +144,7 @@ static void note_error(struct line_file *f, int error)
     pthread_mutex_unlock(&f->mutex);
     snprintf(path, sizeof(path), "/proc/self/fd/%d", f->fd);
     if (is_first)
-        write_error_text(error, path, why);
+        path_error_text(error, path, "use another path", why);
     pthread_mutex_lock(&f->mutex);
     if (f->state.error == 0) {
         f->state.error = error;

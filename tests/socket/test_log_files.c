@@ -440,6 +440,7 @@ Test(line_file, a_full_disk_costs_lines_and_keeps_the_first_error)
     cr_expect_eq(state.error, ENOSPC);
     cr_expect_eq(state.lost, 2);
     cr_expect_eq(strncmp(state.why, strerror(ENOSPC), strlen(strerror(ENOSPC))), 0, "%s", state.why);
+    cr_expect_not_null(strstr(state.why, "; "), "a remedy: %s", state.why);
     cr_expect_null(strchr(state.why, '('), "a device has no values: %s", state.why);
 }
 

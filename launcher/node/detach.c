@@ -343,7 +343,8 @@ int detach_begin(const struct detached_job *job)
     for (int i = 0; i < VIEWERS_MAX; i++)
         s.viewers[i] = -1;
     if (output < 0) {
-        log_error("%s: cannot create the file for the output (--detach): %s", s.output,
+        log_error("%s: cannot create the file for the output (--detach): %s",
+                  s.output[0] != '\0' ? s.output : "working directory",
                   path_error_text(errno, s.output, "start the job in another directory", why));
         return EXIT_CODE_DDPRUN;
     }

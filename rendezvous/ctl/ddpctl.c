@@ -609,8 +609,9 @@ static int show(const struct ctl_options *o, const cJSON *answer)
     const char *error = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "error"));
     const bool ok = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(answer, "ok"));
     struct buf text = { 0 };
+    char at[ENDPOINT_TEXT_MAX];
     if (!ok)
-        log_error("the store rejected the request: %s",
+        log_error("store %s: rejected the request: %s", endpoint_print(o->addr.host, o->addr.port, at),
                   error != NULL
                       ? error
                       : "the store sent no reason; check that ddpctl and ddprun have the same version");

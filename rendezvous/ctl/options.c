@@ -208,11 +208,14 @@ static ddp_status ctl_check_ranks(const struct ctl_options *o, struct ddp_err *e
 {
     enum { RANKS_MAX = 1 << 20 };
     struct rank_set set = { 0 };
-    const ddp_status status = o->ranks != NULL ? rank_set_parse(&set, o->ranks, RANKS_MAX, err) : DDP_OK;
+    struct ddp_err why;
+    const ddp_status status = o->ranks != NULL ? rank_set_parse(&set, o->ranks, RANKS_MAX, &why) : DDP_OK;
     rank_set_free(&set);
+    if (status == DDP_OK)
+        return DDP_OK;
     if (status != DDP_ERR_ARG)
-        return status;
-    return ddp_fail(err, status, "--rank=%.60s: expected ranks such as 0,2-5", o->ranks);
+        return ddp_fail(err, status, "--rank: %s", why.msg);
+    return ddp_fail(err, status, "--rank=%.60s: expected %s", o->ranks, why.msg);
 }
 
 /* Report an unknown command, and list all commands. */

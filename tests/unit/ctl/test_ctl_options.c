@@ -148,6 +148,7 @@ Test(ctl_options, mistakes_are_named)
     expect_error("--limit 0 keys", "--limit=0: expected");
     expect_error("--rank x stacks", "--rank=x: expected ranks ");
     expect_error("--rank 1-0 stacks", "--rank=1-0: expected ranks");
+    expect_error("--rank 1048576 stacks", "--rank=1048576: expected ranks from 0 to 1048575");
     expect_error("--timeout -1 keys", "--timeout=-1: ");
     expect_error("--timeout nan keys", "--timeout=nan: ");
     expect_error("timeline a -o x.txt", "--output=x.txt: ");

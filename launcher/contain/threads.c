@@ -364,14 +364,17 @@ static void read_function(pid_t pid, const char *dir, char *to, size_t size)
 }
 
 /* Describe what a thread does: "sleeping in read", "uninterruptible in read (nfs_wait)". If the system call cannot be
- * read, print the kernel function. */
+ * read, print the kernel function. The kernel checks the permission in read(), or already in open() if another user owns
+ * the process. */
 static void describe(const char *dir, char state, enum memory *memory, struct stack_thread *t)
 {
     char file[64], line[LINE_SIZE], function[48] = "", where[100];
     unsigned long args[ARGS] = { 0 };
     long number = -1;
     snprintf(file, sizeof(file), "%s/syscall", dir);
+    errno = 0;
     procfs_line(t->pid, file, line, sizeof(line));
+    t->is_denied = line[0] == '\0' && (errno == EPERM || errno == EACCES);
     const bool in_call = syscall_parse(line, &number, args, ARGS);
     const struct call *call = in_call ? find_call(number) : NULL;
     if (state == 'D' || (state == 'S' && !in_call))
@@ -471,19 +474,6 @@ static int ptrace_scope(const char *file)
     const int scope = procfs_read(file, &text) ? atoi((const char *)text.data) : 0;
     buf_free(&text);
     return scope;
-}
-
-/* Try to read /proc/PID/syscall. The kernel checks the permission in read(), or already in open() if another user owns
- * the process. */
-bool threads_may_trace(pid_t pid)
-{
-    char path[64], byte;
-    snprintf(path, sizeof(path), "/proc/%d/syscall", (int)pid);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    const bool is_denied = (fd < 0 || read(fd, &byte, 1) < 0) && (errno == EPERM || errno == EACCES);
-    if (fd >= 0)
-        close(fd);
-    return !is_denied;
 }
 
 /* Write the note about the missing permission. With a ptrace_scope of 1, ddprun cannot trace a child of a worker.

@@ -37,9 +37,6 @@ bool threads_is_python(pid_t pid, bool thorough);
  * changes the memory map. */
 bool threads_lock_memory(pid_t pid);
 
-/* Return false if the kernel forbids reading the system calls of process `pid`. */
-bool threads_may_trace(pid_t pid);
-
 /* Write to `note` why py-spy (or ddprun, if `by_py_spy` is false) may not read a process. The reason is a missing
  * capability, or Yama's ptrace_scope, which is read from `file`. `is_child` is true if a worker has started the
  * process. */

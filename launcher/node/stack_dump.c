@@ -448,14 +448,20 @@ static size_t read_threads(const struct stack_dump *d, const struct target *t, s
 }
 
 /* Add the threads of a process from /proc, which shows system calls but no Python frames. `note` is the reason why
- * py-spy has shown no frames. */
+ * py-spy has shown no frames, or NULL if the process is not Python. If not even the system calls may be read, add that
+ * reason. */
 static void add_by_proc(struct stack_dump *d, const struct target *t, const char *note)
 {
+    char text[STACK_NOTE_MAX];
     struct buf threads = { 0 };
     const size_t n = read_threads(d, t, &threads);
     const struct stack_thread *each = (const struct stack_thread *)(const void *)threads.data;
     for (size_t i = 0; i < n; i++)
         stacks_add_thread(&d->stacks, &each[i]);
+    if (n > 0 && note == NULL && each[0].is_denied) {
+        threads_explain_ptrace(PTRACE_SCOPE, false, t->is_unasked, text);
+        note = text;
+    }
     if (n > 0 && note != NULL)
         stacks_add_note(&d->stacks, &each[0], note);
     buf_free(&threads);
@@ -852,10 +858,6 @@ static void process_target(struct stack_dump *d, const struct target *t)
         note = NULL;
     else if (note == NULL && !helper_start(d, t, text))
         note = text;
-    if (!is_python && !threads_may_trace(t->pid)) {
-        threads_explain_ptrace(PTRACE_SCOPE, false, t->is_unasked, text);
-        note = text;
-    }
     if (!is_python || note != NULL)
         add_by_proc(d, t, note);
 }

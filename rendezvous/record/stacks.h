@@ -70,6 +70,7 @@ struct stack_thread {
     int64_t cpu_ms;              /* CPU time since the thread started */
     int64_t runs;                /* number of times that the thread got a CPU since it started; 0 = unknown */
     int waits_for;               /* pid of the child process for which the thread waits; 0 = none */
+    bool is_denied;              /* the kernel forbids reading the thread's system call */
 };
 
 /* Create an empty set of rows. `room` is the maximum size of the rows in bytes. Return false if memory is short. Call

@@ -288,7 +288,7 @@ for page in README.md docs/*.md; do
         needs_installation "$command" && { tested_by "shell/test_install.sh runs it as shown"; continue; }
         case $command in
         "sudo apt-get install "*) tested_by "shell/test_docs.sh compares its packages with scripts/packages.sh, which scripts/test.sh installs" ;;
-        "make -j" | "sudo make install") tested_by "scripts/test.sh builds with it, and shell/test_install.sh installs into a folder" ;;
+        "make -j\$(nproc)" | "sudo make install") tested_by "scripts/test.sh builds with it, and shell/test_install.sh installs into a folder" ;;
         *"sh -c 'kill -STOP"*) check "$what" starts_lost_node "$page" "$line" "$command" ;;
         "ddprun --nnodes=2 "*"sh -c 'sleep"*) check "$what" loses_node "$page" "$line" "$command" ;;
         "ddprun explain "*) check "$what" runs "$page" "$line" "$command" ;;

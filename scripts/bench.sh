@@ -61,7 +61,7 @@ section() {
         ;;
     probes) "$bench/bench_probes" "$BUILD/ddprun" "$BUILD/tests/prog" 5 ;;
     *)
-        echo "bench.sh: no section '$1' (${sections[*]})" >&2
+        echo "bench.sh: '$1': unknown section; choose from: ${sections[*]}" >&2
         return 2
         ;;
     esac

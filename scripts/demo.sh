@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# demo.sh -- trains a model, even on a bare Debian 12. The script installs missing packages, builds, makes sample data
-# in Fashion-MNIST's format, and trains with four workers on this machine. The demo takes one to three minutes after the
-# installation of packages.
+# demo.sh -- trains a model, even on a bare Debian 12 or 13. The script installs missing packages, builds, makes sample
+# data in Fashion-MNIST's format, and trains with four workers on this machine. The demo takes one to three minutes
+# after the installation of packages.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/packages.sh

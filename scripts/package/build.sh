@@ -5,9 +5,6 @@
 
 # With `musl`, the programs are static, need no library, and are in build/package/ARCH-musl/root. Before `make wheel`
 # calls this script, it builds the programs for this machine, which the script needs.
-
-# With `musl`, the programs are static, need no library, and are in build/package/ARCH-musl/root. Before `make wheel`
-# calls this script, it builds the programs for this machine, which the script needs.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 arch=$1 build=${BUILD:-build}

@@ -28,10 +28,10 @@ fi
 obstacle() {
     local program
     for program in munged slurmctld slurmd srun ip unshare; do
-        PATH=$PATH:/usr/sbin:/sbin command -v "$program" >/dev/null || { echo "there is no $program"; return; }
+        PATH=$PATH:/usr/sbin:/sbin command -v "$program" >/dev/null || { echo "$program is not installed"; return; }
     done
-    [ "$(id -u)" -eq 0 ] || { echo "it takes root"; return; }
-    unshare --net --uts ip link add name b type bridge 2>/dev/null || echo "the kernel makes no namespaces or bridges for us"
+    [ "$(id -u)" -eq 0 ] || { echo "it needs root"; return; }
+    unshare --net --uts ip link add name b type bridge 2>/dev/null || echo "the kernel refuses a network namespace or a bridge"
 }
 
 if [ "${DDP_CLUSTER:-}" = "" ]; then

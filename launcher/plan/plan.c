@@ -571,13 +571,12 @@ static ddp_status check_number(const struct gpu_list *list, int count, struct dd
     if (list->n < list->physical)
         return ddp_fail(err, DDP_ERR_ARG,
                         "--nproc_per_node=%d: more workers than the %d GPU%s that CUDA_VISIBLE_DEVICES shows "
-                        "(the machine has "
-                        "%d); set CUDA_VISIBLE_DEVICES=\"\" for a job on CPUs, or add --share_gpu for a test",
+                        "(the machine has %d); set CUDA_VISIBLE_DEVICES=\"\" for a job on CPUs, or add "
+                        "--share_gpu for a test",
                         count, list->n, list->n == 1 ? "" : "s", list->physical);
     return ddp_fail(err, DDP_ERR_ARG,
                     "--nproc_per_node=%d: more workers than the %d GPU%s of this machine; set "
-                    "CUDA_VISIBLE_DEVICES=\"\" for a "
-                    "job on CPUs, or add --share_gpu for a test",
+                    "CUDA_VISIBLE_DEVICES=\"\" for a job on CPUs, or add --share_gpu for a test",
                     count, list->n, list->n == 1 ? "" : "s");
 }
 

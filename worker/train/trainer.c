@@ -450,8 +450,7 @@ static ddp_status open_checkpoints(const struct train_options *o, struct ddp_err
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_ARG,
                     "--checkpoint %s: the directory has %s of an earlier run; use --resume to continue that "
-                    "run, or another directory "
-                    "to start from the beginning",
+                    "run, or another directory to start from the beginning",
                     o->checkpoint, newest);
 }
 

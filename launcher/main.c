@@ -1,6 +1,6 @@
 /* main.c -- the steps of ddprun from the command line to the exit code; each function is one step, and calls the module
- * that does the work. Everything here happens before the first fork. The environment, the wall clock, random numbers
- * and facts about the machine are read here once, so that the plan is a pure function of these values. */
+ * that does the work. The plan is made before the first fork. The environment, the wall clock, random numbers and facts
+ * about the machine are read here once, so that the plan is a pure function of these values. */
 #include "auth/secret.h"
 #include "contain/job_record.h"
 #include "base/syscalls.h"
@@ -300,7 +300,7 @@ static int detach(const struct cli *cli, char *const *argv, const char *id)
 static int run_job(const struct cli *cli, char *const *argv, const struct scheduler *scheduler,
                    const char *host)
 {
-    static struct machine_facts machine; /* static, because its paths are too large for the stack */
+    static struct machine_facts machine; /* static, because a large frame costs page faults */
     struct ddp_err err;
     struct plan plan;
     if (cli->local_addr != NULL && own_address_check(cli->local_addr, &err) != DDP_OK)

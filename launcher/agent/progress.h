@@ -51,8 +51,8 @@ struct progress {
     /* The regular expression of --progress, borrowed. Only lines that match show progress. If NULL, repeated patterns
      * of lines show progress. */
     const regex_t *regex;
-    /* Owned array, indexed by local rank. NULL before the first output of an attempt, because clearing the 4 KiB of each
-     * rank would delay the start of the workers. */
+    /* The struct owns this array, which is indexed by local rank. The pointer is NULL before the first output of an
+     * attempt, because clearing the 4 KiB of each rank would delay the start of the workers. */
     struct progress_rank *ranks;
     int n;             /* number of ranks */
     uint64_t moved_ms; /* time of the latest progress; 0 if no progress yet */

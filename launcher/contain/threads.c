@@ -201,7 +201,7 @@ static void write_polled(pid_t pid, unsigned long address, unsigned long n, char
         write_fd(pid, (unsigned long)first.fd, to, size);
 }
 
-/* Whether the memory of a process can be read. Reading could block if the memory is locked. */
+/* The state of a process's memory, as is_readable() stores it. A read of LOCKED memory could block. */
 enum memory { NOT_CHECKED, READABLE, LOCKED };
 
 /* Check the memory of a process once, and only if a thread's system call has an object in this memory. The check reads
@@ -213,7 +213,8 @@ static bool is_readable(pid_t pid, enum memory *memory)
     return *memory == READABLE;
 }
 
-/* Format the object of a system call (see enum subject), if the memory of the process is not needed or readable. */
+/* Format the object of a system call (see enum subject). If the object is in memory that cannot be read, write
+ * nothing. */
 static void write_subject(pid_t pid, const struct call *call, const unsigned long *args, enum memory *memory,
                           char *to, size_t size)
 {

@@ -867,7 +867,7 @@ int node_run(void *arg, int lifeline)
 {
     const struct node_job *job = arg;
     struct ddp_err err;
-    static struct node n; /* static, because most of its 48 KiB are often not touched */
+    static struct node n; /* static, because on the stack all of its 48 KiB would have to be cleared */
     n.plan = job->plan;
     n.started_ms = clock_ms();
     n.on_timer = node_on_timer;

@@ -290,9 +290,9 @@ struct stack_request {
     int64_t still_ms;    /* age limit of flight records in ms; used only if `with_calls` is true */
     int64_t id;          /* for the caller; the dump does not use it */
     struct cJSON *calls; /* owned by the dump: an array of the ranks' calls, or NULL */
-    /* Called exactly once, perhaps before node_dump_stacks returns. The dump frees stacks->rows after this call. If the
-     * callback needs the rows longer, it keeps the pointer and sets stacks->rows to NULL, so that the dump does not
-     * free the rows. */
+    /* The dump calls this function exactly once, perhaps before node_dump_stacks returns. The dump frees stacks->rows
+     * after this call. If the callback needs the rows longer, it keeps the pointer and sets stacks->rows to NULL, so
+     * that the dump does not free the rows. */
     void (*done)(struct node *n, struct stacks *stacks, const struct stack_request *request);
 };
 

@@ -27,8 +27,8 @@ typedef void (*writer_progress)(void *user);
  * permanent error, such as EIO or EFBIG, drops bytes with either policy. */
 enum writer_policy { WRITER_BLOCK, WRITER_DROP };
 
-/* Where the bytes of a slot go. The writer's thread calls both functions, which may block. The memory at `user` must
- * stay valid until the writer has called `close`, or until writer_free. */
+/* The destination of the bytes of a slot. The writer's thread calls both functions, which may block. The memory at
+ * `user` must stay valid until the writer has called `close`, or until writer_free. */
 struct writer_target {
     /* Write bytes. Return the number of bytes written, and set *error to an errno or 0. */
     size_t (*write)(void *user, const uint8_t *data, size_t len, int *error);

@@ -1,6 +1,6 @@
-/* remote.h -- runs a job on all nodes with one command, --hosts: the user's ddprun, the starter, runs a remote shell
- * and a relay for each host. A relay that receives no more messages from the starter ends the job on its host, because
- * the starter, the remote shell or the network has failed. */
+/* remote.h -- runs a job on all nodes with one command (ddprun --hosts). The user's ddprun, the starter, runs a remote
+ * shell and a relay for each host. A relay that receives no more messages from the starter ends the job on its host,
+ * because the starter, the remote shell or the network has failed. */
 #ifndef LAUNCHER_REMOTE_REMOTE_H
 #define LAUNCHER_REMOTE_REMOTE_H
 

@@ -37,8 +37,8 @@
 /* Messages between the starter and a branch. A slot (two bytes, big-endian) identifies a process of the branch. */
 #define REMOTE_TREE_MESSAGES(X)                                                                          \
     X(BRANCH, 'c', 12,                                                                                   \
-      "a time in ms: become a branch, which starts further hosts; end if the starting "                  \
-      "host is silent for this time")                                                                    \
+      "a time in ms: become a branch, which starts further hosts; end after this time "                  \
+      "without a message from the starting host")                                                        \
     X(OPEN, 'o', 1 << 20,                                                                                \
       "slot, size of the program that --ship sends (0 = none), arguments that each end with a NUL: run " \
       "the arguments as a command; without arguments, run a relay")                                      \

@@ -54,7 +54,7 @@ struct failed_attempt {
     int64_t step;                 /* last step that the workers reported; -1 if they reported no step */
 };
 
-/* How this node lost its connection to the store, if the loss ended the job on this node. The texts are borrowed, as
+/* How this node lost its connection to the store, if the loss ended the job on this node. The texts are borrowed, like
  * all facts of struct report. */
 struct store_end {
     const char *how;    /* what happened, such as "the store closed the connection"; NULL without a loss */

@@ -108,7 +108,8 @@ struct refusal {
 /* A list of `count` rows. If the list is full, a new row replaces the oldest row. Zero the struct before its first use,
  * and free it with refusals_free(). */
 struct refusals {
-    /* Owned; REFUSALS_MAX rows. NULL before the first rejection, because most jobs have none. */
+    /* The struct owns these REFUSALS_MAX rows. The pointer is NULL before the first rejection, because most jobs have
+     * no rejection. */
     struct refusal *row;
     uint32_t count;
 };

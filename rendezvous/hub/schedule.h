@@ -1,6 +1,6 @@
-/* schedule.h -- when the monitor checks a job. A check reads the whole job, so an event only schedules a check, and
- * several events share one check. The hub sets its timer to schedule_deadline(), and monitor.c calls schedule_due() and
- * makes the checks.
+/* schedule.h -- decides when the monitor checks a job. A check reads the whole job, so an event only schedules a check,
+ * and several events share one check. The hub sets its timer to schedule_deadline(), and monitor.c calls schedule_due()
+ * and makes the checks.
  *
  * The state is a member of struct job and lives as long as the job. It has no pointers, because it contains digests
  * of findings. No function keeps a pointer to an argument; texts are copied. */
@@ -62,8 +62,8 @@ struct schedule_usual {
     uint64_t known[DIAGNOSIS_MAX]; /* ring buffer: digests of findings about usual waits */
 };
 
-/* When to check a job next, and which of its waits were reported. Zeroed before first use. The struct has no pointers;
- * the job owns it. */
+/* The times of the next checks of a job, and the waits that were reported. The job owns the struct, which is zero at
+ * the start of the job. */
 struct schedule_state {
     bool waits;          /* the job waits for nodes, so checks are due */
     bool compares;       /* a round has begun, and its nodes must be compared with each other */

@@ -240,7 +240,7 @@ Test(ddpctl, no_answer_within_a_short_timeout_has_a_remedy)
     expect_failure(run_command(argv, NULL), 1, "; check");
 }
 
-/* The reason of such an error has two likely causes. They must not replace the remedy. */
+/* The error of an address that drops packets has two likely causes. These causes must not replace the remedy. */
 Test(ddpctl, an_address_that_drops_packets_has_a_remedy)
 {
     struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };

@@ -63,8 +63,8 @@ ended() {
     return 1
 }
 
-# Succeed if the command took less than 30 s. Slurm needs one or two seconds for a step. ddprun waits 900 s
-# (--timeout) for missing nodes.
+# Succeed if the command took less than 30 s. A step of Slurm takes one or two seconds, but a ddprun that waits for
+# missing nodes takes 900 s (--timeout).
 soon() {
     [ "$took" -lt 3000 ] && return
     print_output

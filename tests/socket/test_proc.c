@@ -176,7 +176,7 @@ Test(proc, a_name_is_looked_up_along_path)
     cr_expect_eq(proc_find("/bin/sh", "", out, 4), ENAMETOOLONG);
 }
 
-/* Such a directory may contain the program, but it may also contain nothing. */
+/* The directory may contain the program or not, so the error must not name a program without permission. */
 Test(proc, a_directory_of_path_that_cannot_be_searched_does_not_contain_the_program)
 {
     char out[4096], dir[] = "/tmp/ddp-locked-XXXXXX";

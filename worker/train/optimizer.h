@@ -81,8 +81,8 @@ ddp_status optimizer_update(struct optimizer *o, double lr, bool wants_norm, str
 /* Return the optimizer's rule with its numbers and its step count, for checkpoints. `o` owns the rule. */
 ddp_optim *optimizer_rule(struct optimizer *o);
 
-/* Fill in o->slot on rank 0 with arrays of the whole model, for a checkpoint. Collective if each rank has only its
- * share of the state. */
+/* Fill in o->slot on rank 0 with arrays of the whole model, for a checkpoint. If each rank has only its share of the
+ * state, all ranks must call this function. */
 ddp_status optimizer_gather(struct optimizer *o, struct ddp_err *err);
 
 /* Allocate o->slot, into which the caller reads a checkpoint. */

@@ -217,7 +217,7 @@ static void expect_reason(const char *where, enum model_input input, const char 
               where, err.msg);
 }
 
-/* glob treats such a directory like an empty directory. */
+/* glob returns the same result for an unreadable directory and for an empty directory. */
 Test(tokens, a_directory_that_cannot_be_read_is_the_reason)
 {
     const uid_t uid = geteuid();

@@ -329,12 +329,12 @@ static bool leave_group(char *name)
 
 /* Watch a group and all groups that contain it, the innermost first. `below` is the group's path below the mount. In a
  * container, the root of the mount may be a group inside the hierarchy. The path of this root is then a part of each
- * group's name. */
+ * group's name. The hierarchy must be mounted. */
 static void watch_upwards(struct evidence *e, const char *below, bool v2, bool late)
 {
     char at[PATH_MAX], dir[PATH_MAX], name[PATH_MAX];
     const char *root = e->mounts[v2].root;
-    if (!e->mounted[v2] || !join_path(at, below, ""))
+    if (!join_path(at, below, ""))
         return;
     do {
         if (join_path(dir, e->mounts[v2].where, at) &&
@@ -363,8 +363,8 @@ static uint64_t lowest_pids_max(const struct evidence *e, int hierarchy)
  * group. */
 static void watch_group(struct evidence *e, const char *group, bool v2, bool late)
 {
-    const char *below = cgroup_below(group, e->mounts[v2].root);
-    if (below != NULL || v2)
+    const char *below = e->mounted[v2] ? cgroup_below(group, e->mounts[v2].root) : NULL;
+    if (e->mounted[v2] && (below != NULL || v2))
         watch_upwards(e, below != NULL ? below : "", v2, late);
 }
 

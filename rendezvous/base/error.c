@@ -4,6 +4,7 @@
 #include "base/not_null.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -52,16 +53,28 @@ void (*error_keep)(const char *msg);
 
 enum { WHOLE_MAX = 8192 }; /* bytes of a text before it is shortened; a path may have 4,095 bytes */
 
+/* Return true if the byte is not the first byte of a character of UTF-8. */
+static bool continues_character(char byte)
+{
+    return ((unsigned char)byte & 0xc0) == 0x80;
+}
+
 /* Copy `text`. If `text` is too long, replace its middle by "...", because its beginning names the object, and its end
- * has the reason and the remedy. */
+ * has the reason and the remedy. Cut between two characters of UTF-8, because messages are sent as JSON. */
 static void shorten(char to[sizeof(((struct ddp_err *)NULL)->msg)], const char *text)
 {
     enum { SIZE = sizeof(((struct ddp_err *)NULL)->msg), TAIL = SIZE / 2, HEAD = SIZE - TAIL - 4 };
     const size_t len = strlen(text);
-    if (len < SIZE)
+    if (len < SIZE) {
         memcpy(to, text, len + 1);
-    else
-        snprintf(to, SIZE, "%.*s...%s", HEAD, text, text + len - TAIL);
+        return;
+    }
+    size_t head = HEAD, tail = len - TAIL;
+    while (head > 0 && continues_character(text[head]))
+        head--;
+    while (continues_character(text[tail]))
+        tail++;
+    snprintf(to, SIZE, "%.*s...%s", (int)head, text, text + tail);
 }
 
 /* Set the error and return `code`, so that a function can fail in one statement: return ddp_fail(err, ...). Format in a
@@ -76,12 +89,12 @@ ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(whole, sizeof(whole), fmt, ap);
     va_end(ap);
-    shorten(msg, whole);
-    const char *reason = code == DDP_ERR_NOMEM ? strstr(msg, "out of memory") : NULL;
+    const char *reason = code == DDP_ERR_NOMEM ? strstr(whole, "out of memory") : NULL;
     if (reason != NULL && strstr(reason, "; ") == NULL) {
-        const size_t n = strlen(msg);
-        snprintf(msg + n, sizeof(msg) - n, MEMORY_REMEDY);
+        const size_t n = strlen(whole);
+        snprintf(whole + n, sizeof(whole) - n, MEMORY_REMEDY);
     }
+    shorten(msg, whole);
     if (err != NULL) {
         err->code = code;
         memcpy(err->msg, msg, strlen(msg) + 1);

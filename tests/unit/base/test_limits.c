@@ -244,4 +244,21 @@ Test(limits, a_long_error_keeps_its_object_and_its_remedy)
         cr_expect_not_null(strstr(err.msg, "...xx"), "%s", err.msg);
         cr_expect_str_eq(err.msg + strlen(err.msg) - 12, ": EIO; retry");
     }
+    ddp_fail(&err, DDP_ERR_NOMEM, "%s: %s of %s", path, "out", "memory");
+    cr_expect_str_eq(err.msg + strlen(err.msg) - strlen(MEMORY_REMEDY), MEMORY_REMEDY);
+}
+
+Test(limits, a_long_error_is_cut_between_characters)
+{
+    struct ddp_err err;
+    char path[4001];
+    for (int i = 0; i < 2000; i++)
+        memcpy(path + 2 * i, "\303\251", 3); /* an e with an accent */
+    for (int i = 0; i <= 1; i++) {
+        ddp_fail(&err, DDP_ERR_IO, "%s%s%s", i == 0 ? "" : "a", path, i == 0 ? "!" : "");
+        const char *cut = strstr(err.msg, "...");
+        cr_assert(cut != NULL && cut > err.msg, "%s", err.msg);
+        cr_expect_eq((unsigned char)cut[-1], 0251, "%s", err.msg);
+        cr_expect_eq((unsigned char)cut[3], 0303, "%s", err.msg);
+    }
 }

@@ -206,11 +206,10 @@ ddp_status whole_file_fill(struct whole_file *f, size_t want, struct ddp_err *er
 
 ddp_status files_wrap(const char *path, struct ddp_err *err)
 {
-    ddp_wrap(err, "%s", path);
     const size_t n = strlen(err->msg);
     if (err->code == DDP_ERR_CORRUPT)
         snprintf(err->msg + n, sizeof(err->msg) - n, "; copy this file again, or choose another file");
-    return err->code;
+    return ddp_wrap(err, "%s", path);
 }
 
 void whole_file_close(struct whole_file *f)

@@ -90,6 +90,20 @@ Test(idx, cut_at_every_byte_it_is_refused_where_it_ends)
     }
 }
 
+/* The remedy is at the end of the error, and the path is shortened. */
+Test(idx, a_damaged_file_with_a_long_path_has_a_remedy)
+{
+    struct idx idx;
+    char longer[3000] = "";
+    write_to(path, small, sizeof(small) - 1);
+    snprintf(longer, sizeof(longer), "%s", test_dir);
+    while (strlen(longer) < 2900)
+        strcat(longer, "/.");
+    strcat(longer, "/file");
+    cr_expect_eq(idx_load(&idx, longer, 3, &err), DDP_ERR_CORRUPT);
+    cr_expect(has_parts(err.msg, "...|offset |; copy "), "%s", err.msg);
+}
+
 Test(idx, one_byte_too_many_is_refused)
 {
     uint8_t longer[sizeof(small) + 1] = { 0 };

@@ -328,7 +328,10 @@ ddp_status secret_make(struct secret **out, struct ddp_err *err)
         return DDP_OK;
     secret_free(secret);
     *out = NULL;
-    return ddp_fail(err, DDP_ERR_IO, "secret: cannot make one: no random numbers: %s", strerror(errno));
+    return ddp_fail(
+        err, DDP_ERR_IO,
+        "secret: cannot make one: no random numbers: %s; check the seccomp profile of the container",
+        strerror(errno));
 }
 
 ddp_status secret_write(const char *path, struct ddp_err *err)
@@ -337,7 +340,7 @@ ddp_status secret_write(const char *path, struct ddp_err *err)
     char line[SECRET_TEXT], why[WRITE_ERROR_MAX];
     ddp_status status = secret_make(&secret, err);
     if (status != DDP_OK)
-        return status;
+        return ddp_wrap(err, "%s", path);
     secret_format(secret, line);
     line[SECRET_TEXT - 1] = '\n';
     const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);

@@ -4,6 +4,7 @@
 #include "job.h"
 
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -89,6 +90,18 @@ Test(fallbacks, an_old_kernel_will_do_and_it_is_said)
 Test(fallbacks, a_pidfd_that_cannot_be_signalled_is_not_used)
 {
     expect_fallback("pidfd_send_signal", "--contain=plain", "pidfd_open is not");
+}
+
+/* The error must name the file of the option, and not only the secret. */
+Test(fallbacks, a_secret_without_random_numbers_names_its_file)
+{
+    const char *argv[] = { bin("tests/prog/without"), "getrandom",    "--", bin("ddprun"),
+                           "--make_secret",           "/nowhere/key", NULL };
+    struct run_result r = run_command(argv, NULL);
+    EXPECT(r, 125);
+    SAYS(r, "--make_secret=/nowhere/key: ");
+    SAYS(r, strerror(ENOSYS));
+    SAYS(r, "; check ");
 }
 
 /* Some kernels are built without CONFIG_PROC_CHILDREN. ddprun then reads the parents in /proc/PID/stat instead of the

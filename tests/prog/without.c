@@ -45,6 +45,7 @@ static const struct {
     { "epoll_pwait2", SYS_epoll_pwait2 },
     { "memfd_create", SYS_memfd_create },
     { "signalfd4", SYS_signalfd4 },
+    { "getrandom", SYS_getrandom },
 };
 
 /* Convert a list of names such as "a,b" to system call numbers. Return the length of the list, or 0 if a name is

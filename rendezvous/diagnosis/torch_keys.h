@@ -163,9 +163,10 @@ struct torch_client {
     uint64_t since_ms, left_ms; /* since_ms: start of the wait; left_ms: when the session gave up the wait, 0
                                  * = the session has not given up */
     uint64_t tried_ms;          /* when the session last began or continued a setup; 0 = never */
-    uint64_t registered_ms; /* when the session last entered a barrier or published an address; 0 = never */
-    struct torch_key key;   /* the awaited key, decoded; key.name is always empty */
-    char *owner;            /* owned: an agent's description of a process that is not a worker; NULL = none */
+    /* when the session last entered a barrier or published an address, or first read a barrier's counter; 0 = never */
+    uint64_t registered_ms;
+    struct torch_key key; /* the awaited key, decoded; key.name is always empty */
+    char *owner;          /* owned: an agent's description of a process that is not a worker; NULL = none */
 };
 
 /* Return the state at *at, and allocate it in the first call. Return NULL if memory is short. The caller then records

@@ -62,13 +62,17 @@ static bool goes_on(const struct job *job, const struct torch_meet *meet, int64_
 }
 
 /* Record that a client has read the counter of the barrier `meet` (`delta` 0), or has increased it. Only an increase
- * begins a wait. */
+ * begins a wait. But a client that has connected again only reads the counter, so its wait begins with the first
+ * read. */
 static void count_in(struct session *s, struct torch_meet *meet, int64_t delta)
 {
     s->torch->polls = !goes_on(s->job, meet, delta);
     s->torch->meet = meet->id;
-    if (delta <= 0)
+    if (delta <= 0) {
+        if (s->torch->registered_ms == 0)
+            s->waits_since_ms = s->torch->registered_ms = s->job->hub->now_ms;
         return;
+    }
     s->waits_since_ms = s->torch->tried_ms = s->torch->registered_ms = s->job->hub->now_ms;
     if (has_surplus(s->job, torch_meet_key(meet), meet->count))
         suspect_surplus(s);

@@ -387,6 +387,23 @@ Test(torch_watch, children_of_ranks_are_no_second_launch)
     cr_expect(strstr(text, "[GROUP_TOO_LARGE]") != NULL, "%s", text);
 }
 
+/* After a broken connection, clients only read the counter again. Their time must not count from the clock's start. */
+Test(torch_watch, clients_that_connect_again_have_waited_since_then)
+{
+    static const conn_id conns[] = { RANK0, RANK1, OTHER0 };
+    for (int again = 0; again <= 1; again++) {
+        sim_at(&sim, 100000);
+        for (int i = 0; i < 3; i++) {
+            if (again)
+                sim_disconnect(&sim, conns[i]);
+            client(conns[i], i % 2, i < 2 ? 100 + i : 150);
+            add(conns[i], BARRIER, again ? 0 : 1);
+        }
+    }
+    sim_at(&sim, 112500);
+    expect_operator("why", ", for 12.5 s: pid 150, started|, for 12.5 s now");
+}
+
 Test(torch_watch, two_that_are_the_same_rank_are_told)
 {
     client(RANK0, 0, 100);

@@ -72,7 +72,7 @@ static bool read_dump(const char *name, struct flight_dump *dump)
     struct ddp_err err;
     bool ok = read_file(name, DUMP_MAX, &text);
     if (ok && flight_dump_read(dump, name, buf_slice(&text), &err) != DDP_OK) {
-        log_error("%s: %s%s", name, err.msg,
+        log_error("%.1000s: %s%s", name, err.msg,
                   err.code == DDP_ERR_CORRUPT ? "; pass complete files flight_*.json or flight_torch_*" : "");
         ok = false;
     }

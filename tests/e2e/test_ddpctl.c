@@ -222,13 +222,18 @@ Test(ddpctl, a_signal_restores_the_terminal)
 
 Test(ddpctl, a_damaged_flight_record_is_named_with_a_remedy)
 {
-    char path[] = "/tmp/ddp-flight-XXXXXX";
+    char path[] = "/tmp/ddp-flight-XXXXXX", longer[4090] = "/tmp";
     const int fd = mkstemp(path);
     cr_assert_eq(write(fd, "{", 1), 1);
     close(fd);
+    while (strlen(longer) + strlen(path) + 2 < sizeof(longer))
+        strcat(longer, "/.");
+    strcat(longer, path + strlen("/tmp"));
     struct run_result r = run_command((const char *[]){ bin("ddpctl"), "flight", path, NULL }, NULL);
-    unlink(path);
     cr_expect_not_null(strstr(r.err, path), "%s", r.err);
+    expect_failure(r, 1, "; pass");
+    r = run_command((const char *[]){ bin("ddpctl"), "flight", longer, NULL }, NULL);
+    unlink(path);
     expect_failure(r, 1, "; pass");
 }
 

@@ -771,12 +771,14 @@ static bool is_hop(const char *via, const struct failed_start *row)
 }
 
 void start_explain(const struct start_facts *f, const struct host_spec *host, const char *via, int exit_code,
-                   const char *words, struct finding *out)
+                   const char *words, uint64_t tried_ms, struct finding *out)
 {
     const struct failed_start *row = find_start(exit_code, words);
-    char text[FINDING_TEXT_MAX / 2], status[32], shell[START_SHELL_MAX], known[HOST_NAME_SIZE + 16];
+    char text[FINDING_TEXT_MAX / 2], time[TEXT_MS_MAX], tried[TEXT_MS_MAX + 16], status[32],
+        shell[START_SHELL_MAX], known[HOST_NAME_SIZE + 16];
     const struct slice line = line_with_piece(words, row->piece);
     snprintf(status, sizeof(status), "exit status %d", exit_code);
+    snprintf(tried, sizeof(tried), " (tried for %s)", text_ms(tried_ms, time));
     snprintf(text, sizeof(text), "%.*s", (int)line.len, line.len > 0 ? (const char *)line.data : "");
     text_disarm(text, strlen(text), '\0');
     const bool is_there = row->code == FINDING_HOST_HAS_NO_DDPRUN && start_ships(f, host);
@@ -785,7 +787,7 @@ void start_explain(const struct start_facts *f, const struct host_spec *host, co
                                                       : row->code;
     finding_make(out, code, host->name, "words", text[0] != '\0' ? text : status, "path", f->program,
                  "remote_shell", start_shell(f->cli, host, shell), "starting_host", via != NULL ? via : "",
-                 "known_name", known_name(host, known), NULL);
+                 "known_name", known_name(host, known), "tried", tried, NULL);
 }
 
 void start_explain_late(const struct start_facts *f, const struct host_spec *host, const char *via,
@@ -796,5 +798,5 @@ void start_explain_late(const struct start_facts *f, const struct host_spec *hos
              (double)start_limit_ms(f, host, is_probe) / 1000);
     finding_make(out, via == NULL ? FINDING_HOST_NOT_REACHED : FINDING_HOST_HOP_FAILED, host->name, "words",
                  words, "remote_shell", start_shell(f->cli, host, shell), "starting_host",
-                 via != NULL ? via : "", NULL);
+                 via != NULL ? via : "", "tried", "", NULL);
 }

@@ -232,9 +232,10 @@ void start_choose_address(const char *own, const char *const *reached, int n,
 enum finding_code start_code(const char *words);
 
 /* Make the finding about a relay that did not start. `via` is the name of the host that ran the remote shell, or NULL
- * if the starter ran it. `exit_code` is the exit status of the remote shell, and `words` is the shell's stderr. */
+ * if the starter ran it. `exit_code` is the exit status of the remote shell, `words` is the shell's stderr, and
+ * `tried_ms` is the time since the shell's start. */
 void start_explain(const struct start_facts *facts, const struct host_spec *host, const char *via,
-                   int exit_code, const char *words, struct finding *out);
+                   int exit_code, const char *words, uint64_t tried_ms, struct finding *out);
 
 /* Make the finding about a relay that did not answer within start_limit_ms. See start_explain for `via`. */
 void start_explain_late(const struct start_facts *facts, const struct host_spec *host, const char *via,

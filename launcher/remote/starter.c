@@ -92,6 +92,7 @@ struct peer {
     bool is_shipping;            /* the remote shell still reads the program of --ship, so send no messages */
     char *reached; /* the first host's addresses that this host reached; NULL until they are reported */
     uint64_t deadline_ms;    /* when the state STARTING or PROBING must have ended */
+    uint64_t started_ms;     /* start of the remote shell */
     uint64_t active_ms;      /* time of the shell's last output, or of its exit if the exit was later */
     bool has_failed;         /* the relay could not start the job and has printed why */
     bool exited_early;       /* the remote shell exited before the relay began to send log files */
@@ -910,7 +911,8 @@ static void explain_start(struct peer *p, int exit_code, const char *error, stru
     struct buf *text = p->head.len > 0 ? &p->head : &p->greeting;
     if (error == NULL && buf_append(text, "", 1))
         error = (const char *)text->data;
-    start_explain(p->starter->facts, p->host, name_above(p), exit_code, error != NULL ? error : "", f);
+    start_explain(p->starter->facts, p->host, name_above(p), exit_code, error != NULL ? error : "",
+                  clock_ms() - p->started_ms, f);
 }
 
 /* Let the starter itself start a host that another host could not start. The starter also starts all hosts that are
@@ -1116,7 +1118,8 @@ static void spawn_shell(struct peer *p)
     }
     p->state = PEER_STARTING;
     p->is_shipping = ships;
-    p->deadline_ms = clock_ms() + start_limit_ms(s->facts, p->host, false);
+    p->started_ms = clock_ms();
+    p->deadline_ms = p->started_ms + start_limit_ms(s->facts, p->host, false);
     ++*starting_with(p);
     if (p->above < 0)
         p->link = link_start(s->links, slot, p, argv, program, &error);

@@ -571,9 +571,9 @@
  * remote/relay.c, which runs on the host, and by remote/starter.c. */
 #define FINDINGS_OF_REMOTE_HOSTS(X)                                                                         \
     X(HOST_NOT_REACHED, ERROR,                                                                              \
-      "${subject} was not reached: ${words}",                                                               \
+      "${subject} was not reached${tried}: ${words}",                                                               \
       "check the name, the network and the ssh server there: '${remote_shell} ${subject} true' must succeed", \
-      "n1 was not reached: ssh: connect to host n1 port 22: Connection refused",                            \
+      "n1 was not reached (tried for 14 ms): ssh: connect to host n1 port 22: Connection refused",           \
       "The remote shell ended with status 255 before ddprun ran there. Typical causes: a wrong name, a "            \
       "machine that is off, or no ssh server.")                                                                     \
     X(HOST_REJECTS_LOGIN, ERROR,                                                                            \
@@ -602,10 +602,11 @@
       "Typical causes: a host that was installed again, an address that another host had before, or an "    \
       "attacker between the hosts.")                                                                        \
     X(HOST_HOP_FAILED, ERROR,                                                                               \
-      "${starting_host} should start ddprun on ${subject}, but cannot reach it: ${words}",                  \
+      "${starting_host} should start ddprun on ${subject}, but cannot reach it${tried}: ${words}",           \
       "pass --ssh_fanout=0 to start all hosts from here; or, on ${starting_host}, install an ssh key for "  \
       "${subject} and add ${subject} to known_hosts; --remote_shell='ssh -A' forwards your ssh-agent",      \
-      "n4 should start ddprun on n20, but cannot reach it: ann@n20: Permission denied (publickey).",        \
+      "n4 should start ddprun on n20, but cannot reach it (tried for 310 ms): ann@n20: Permission denied "   \
+      "(publickey).",                                                                                       \
       "With --ssh_fanout, a host that ddprun has reached starts ddprun on further hosts with its own " \
       "ssh. Typical causes: no ssh key or ssh-agent on the host that runs ssh, or a known_hosts file there " \
       "that lacks the other host.")                                                                         \

@@ -529,7 +529,7 @@ static struct finding explained(int exit_code, const char *words)
     const struct start_facts facts = { .cli = &cli, .program = "/bin/ddprun" };
     const struct host_spec host = { .name = "n1" };
     struct finding f;
-    start_explain(&facts, &host, NULL, exit_code, words, &f);
+    start_explain(&facts, &host, NULL, exit_code, words, 310, &f);
     return f;
 }
 
@@ -537,8 +537,9 @@ Test(remote_failures, texts_of_ssh_become_findings)
 {
     cr_expect_eq(explained(255, "ssh: Could not resolve hostname n1: Name or service not known\r\n").code,
                  FINDING_HOST_NOT_REACHED);
-    cr_expect_eq(explained(255, "ssh: connect to host n1 port 22: No route to host\n").code,
-                 FINDING_HOST_NOT_REACHED);
+    const struct finding unreached = explained(255, "ssh: connect to host n1 port 22: No route to host\n");
+    cr_expect_eq(unreached.code, FINDING_HOST_NOT_REACHED);
+    cr_expect_not_null(strstr(unreached.sentence, "310 ms"), "%s", unreached.sentence);
     cr_expect_eq(explained(255, "ann@n1: Permission denied (publickey).\n").code, FINDING_HOST_REJECTS_LOGIN);
     cr_expect_eq(explained(255, "Host key verification failed.\n").code, FINDING_HOST_KEY_UNKNOWN);
     const struct finding changed =
@@ -593,7 +594,7 @@ Test(remote_failures, the_remedy_of_a_changed_key_names_the_host_as_known_hosts_
     const struct start_facts facts = { .cli = &cli, .program = "/bin/ddprun" };
     struct finding f;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        start_explain(&facts, &rows[i].host, NULL, 255, "REMOTE HOST IDENTIFICATION HAS CHANGED!", &f);
+        start_explain(&facts, &rows[i].host, NULL, 255, "REMOTE HOST IDENTIFICATION HAS CHANGED!", 310, &f);
         cr_expect_not_null(strstr(f.advice, rows[i].command), "%s", f.advice);
     }
 }

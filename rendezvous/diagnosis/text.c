@@ -132,9 +132,8 @@ const char *duration(words out, uint64_t ms)
 const char *exit_time(words out, uint64_t ago_ms, bool is_one)
 {
     words time;
-    out[0] = '\0';
-    if (ago_ms > 0)
-        snprintf(out, WORDS_LEN, ", %s%.40s ago,", is_one ? "" : "the first ", duration(time, ago_ms));
+    snprintf(out, WORDS_LEN, ", %s%.40s ago,", is_one ? "" : "the first ",
+             ago_ms > 0 ? duration(time, ago_ms) : "less than 1 ms");
     return out;
 }
 

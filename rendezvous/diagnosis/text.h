@@ -17,7 +17,7 @@ typedef char words[WORDS_LEN];
 const char *number(words out, uint64_t n);                    /* such as "7" */
 const char *counted(words out, uint64_t n, const char *what); /* such as "1 node" */
 const char *duration(words out, uint64_t ms);                 /* such as "1.2 s" */
-/* Format ", 12.3 s ago," for one rank that has exited, ", the first 12.3 s ago," for several, or "" for 0. */
+/* Format ", 12.3 s ago," for one rank that has exited, or ", the first 12.3 s ago," for several. */
 const char *exit_time(words out, uint64_t ago_ms, bool is_one);
 /* Format "n1 (10.0.0.2, pid 77)". If `addr` is "", leave the address out. */
 const char *process(words out, const char *host, const char *addr, int pid);

@@ -581,7 +581,7 @@ Test(loopback_nodes, a_rank_that_leaves_early_is_named_on_every_node)
     expect_codes(75, 75);
     for (int i = 0; i < NODES; i++) {
         says(i, "ddprun: rank 3 (");
-        says(i, " code 0 while rank");
+        says(i, " code 0, ");
         says(i, "barrier 'epoch-3'  [RANK_EXITED_EARLY]\nddprun:   try    ");
         says(i, "barrier 'epoch-3' [RANK_EXITED_EARLY]\n  ");
         says(i, "of rank 3 ("); /* the last line of the report names the rank again */

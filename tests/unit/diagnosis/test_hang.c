@@ -811,7 +811,8 @@ Test(hang, a_rank_that_has_left_with_0)
     struct hang_case c = load("sleep", "sleep");
     c.ranks[1].exited = true;
     expect_verdict(&c, "RANK_EXITED_EARLY", "rank 1 (n1, pid 71)",
-                   "exited with code 0 while 2 ranks waited for it in all_reduce (worker.py:97)");
+                   "exited with code 0, less than 1 ms ago, while 2 ranks waited for it in all_reduce "
+                   "(worker.py:97)");
     c.ranks[1].state_ms = 12000;
     expect_verdict(
         &c, "RANK_EXITED_EARLY", "rank 1 (n1, pid 71)",
@@ -1411,7 +1412,7 @@ Test(hang, a_rank_that_has_left_comes_before_its_victims)
     expect_verdict(&c, "RANK_TRACEBACK", "ranks 0-2", "have failed and have not exited: " LOST);
     c.ranks[1].exited = true;
     expect_verdict(&c, "RANK_EXITED_EARLY", "rank 1 (n1, pid 71)",
-                   "exited with code 0 while 2 ranks waited for it and failed: " LOST);
+                   "exited with code 0, less than 1 ms ago, while 2 ranks waited for it and failed: " LOST);
     c.ranks[0].traceback = c.ranks[2].traceback =
         "BrokenPipeError: [Errno 32] Broken pipe"; /* an error of the program itself */
     expect_verdict(&c, "RANK_TRACEBACK", "ranks 0, 2", "have failed and have not exited: BrokenPipeError");
@@ -1428,7 +1429,7 @@ Test(hang, a_rank_that_has_left_comes_before_its_victims)
     c.ranks[2].traceback = NULL;
     c.ranks[1].exited = true;
     expect_verdict(&c, "RANK_EXITED_EARLY", "rank 1 (n1, pid 71)",
-                   "exited with code 0 while rank 2 waited for");
+                   "exited with code 0, less than 1 ms ago, while rank 2 waited for");
     case_free(&c);
 }
 

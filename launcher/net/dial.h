@@ -54,7 +54,7 @@ struct join_dial_options {
     int port;
     bool master; /* this node hosts the store, or should host it, so the address may be a loopback address */
     uint64_t budget_ms; /* timeout of the dial, counted from join_dial_start */
-    const char *knob;   /* name of the option that sets `budget_ms`, such as "--timeout"; static */
+    const char *knob;   /* name of the option that sets `budget_ms`, or NULL if no option sets it; static */
     const char *who;    /* "node 0's store" or "the store", for messages; copied */
     const char *note;   /* a line for the full report, or NULL; copied */
     /* a warning that follows each message about waiting; "" or NULL: none; borrowed */

@@ -493,6 +493,12 @@ static bool append_local_only(struct buf *out, const struct dial *d)
            buf_printf(out, "; %s", words);
 }
 
+/* Append the option that sets the timeout, such as " (--timeout)". */
+static bool append_knob(struct buf *out, const struct dial *d)
+{
+    return d->options.knob == NULL || buf_printf(out, " (%s)", d->options.knob);
+}
+
 /* Append "waiting for the store at n0:29500 for 2.0 s: ...; giving up in 14 min (--timeout)". */
 static bool append_short(struct buf *out, const struct dial *d, uint64_t now_ms)
 {
@@ -502,7 +508,7 @@ static bool append_short(struct buf *out, const struct dial *d, uint64_t now_ms)
            text_append_ms(out, spent_ms) && buf_printf(out, ": ") && append_sentence(out, d) &&
            append_local_only(out, d) && buf_printf(out, "; giving up in ") &&
            text_append_ms(out, d->options.budget_ms > spent_ms ? d->options.budget_ms - spent_ms : 0) &&
-           buf_printf(out, " (%s)", d->options.knob);
+           append_knob(out, d);
 }
 
 /* Append the advice, then the code for `ddprun explain`. */
@@ -623,7 +629,7 @@ bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms)
     bool ok = buf_printf(out, "%s cannot reach %s at ", d->options.here, d->options.who) &&
               append_endpoint(out, d->options.host, d->options.port) &&
               buf_printf(out, ", and gives up after ") && text_append_ms(out, now_ms - d->begun_ms) &&
-              buf_printf(out, " (%s): ", d->options.knob) && append_sentence(out, d) &&
+              append_knob(out, d) && buf_printf(out, ": ") && append_sentence(out, d) &&
               append_local_only(out, d);
     if (d->finding != FINDING_NONE)
         ok = ok && append_advice(out, d);

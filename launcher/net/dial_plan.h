@@ -96,7 +96,7 @@ struct dial_options {
     bool master;            /* this node hosts the store, or should host the store */
     const char *who;        /* name of the store in messages, such as "the store" or "node 0's store" */
     const char *here;       /* name of this node */
-    const char *knob;       /* the option that sets `budget_ms`, for messages */
+    const char *knob;       /* the option that sets `budget_ms`, for messages; NULL if no option sets it */
     const char *note;       /* a line to add to each message that has advice; "" or NULL for no line */
     const char *local_only; /* a warning that follows each message about waiting; "" or NULL for no warning */
     uint64_t budget_ms;     /* duration after which the dial gives up */

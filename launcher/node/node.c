@@ -499,12 +499,13 @@ static void on_dial_failed(void *user, const char *code, const char *words)
 static ddp_status dial(struct node *n, const struct store_place *place, struct ddp_err *err)
 {
     const struct plan_meeting *m = &n->plan->meeting;
+    const bool asks = place->code != NULL && m->join_ms > ASK_MS;
     const struct join_dial_options options = { .loop = &n->loop,
                                                .host = place->host,
                                                .port = place->port,
                                                .master = place->here,
-                                               .budget_ms = place->code != NULL ? ASK_MS : m->join_ms,
-                                               .knob = m->join_knob,
+                                               .budget_ms = asks ? ASK_MS : m->join_ms,
+                                               .knob = asks ? NULL : m->join_knob,
                                                .who = m->elastic ? "the store" : "node 0's store",
                                                .this_host = n->plan->facts->host,
                                                .tls = n->meet.tls,

@@ -189,6 +189,17 @@ Test(dial_plan, words_come_after_two_seconds_then_in_full_then_every_thirty, .fi
     cr_assert_leq(dial_status_due(&dial), now + 30000);
 }
 
+/* The wait of a node that cannot host the store has a fixed limit, which no option sets. */
+Test(dial_plan, a_limit_without_an_option_names_none, .fini = tear_down)
+{
+    begin("n0", 900000);
+    dial.options.knob = NULL;
+    live(3000, ECONNREFUSED, 1);
+    cr_assert(hears("; giving up in 14 min") && strchr((char *)heard.data, '(') == NULL, "%s",
+              (char *)heard.data);
+    cr_assert(reports(", and gives up after 2.0 s: "), "%s", (char *)heard.data);
+}
+
 Test(dial_plan, a_change_is_told, .fini = tear_down)
 {
     begin("n0", 900000);

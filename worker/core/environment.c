@@ -67,8 +67,8 @@ static ddp_status read_env_number(const struct reader *r, const struct number_ro
     errno = 0;
     long long number = strtoll(value, &end, 10);
     if (*end != '\0' || end == value || errno != 0 || number < row->least || number > row->most)
-        return ddp_fail(r->err, DDP_ERR_ENV, "%s=%.100s: must be a number between %d and %d", row->name,
-                        value, row->least, row->most);
+        return ddp_fail(r->err, DDP_ERR_ENV, "%s=%.100s: expected a number from %d to %d", row->name, value,
+                        row->least, row->most);
     *field = (int)number;
     return DDP_OK;
 }
@@ -81,8 +81,9 @@ static ddp_status read_env_text(const struct reader *r, const struct text_row *r
         value = row->missing;
     size_t len = strlen(value);
     if (len >= row->bytes)
-        return ddp_fail(r->err, DDP_ERR_ENV, "%s=%.100s...: %zu bytes are too long; at most %zu are allowed",
-                        row->name, value, len, row->bytes - 1);
+        return ddp_fail(r->err, DDP_ERR_ENV,
+                        "%s=%.100s...: expected a text of at most %zu bytes, but this text has %zu",
+                        row->name, value, row->bytes - 1, len);
     memcpy((char *)r->out + row->at, value, len + 1);
     return DDP_OK;
 }
@@ -111,10 +112,9 @@ static ddp_status check_core(const struct reader *r)
     if (counts[false] == 0 || counts[true] == 0)
         return DDP_OK;
     return ddp_fail(r->err, DDP_ERR_ENV,
-                    "%s %s missing while %s %s set; start the program with ddprun, or set all four "
+                    "%s: missing, although %s %s set; start the program with ddprun, or set all four "
                     "variables; to run a single rank, unset all four",
-                    lists[false], counts[false] == 1 ? "is" : "are", lists[true],
-                    counts[true] == 1 ? "is" : "are");
+                    lists[false], lists[true], counts[true] == 1 ? "is" : "are");
 }
 
 /* Check that `value` is below `limit`, the value of another variable. */
@@ -123,8 +123,8 @@ static ddp_status check_below(const struct reader *r, const char *name, int valu
 {
     if (value < limit)
         return DDP_OK;
-    return ddp_fail(r->err, DDP_ERR_ENV, "%s=%d does not fit %s=%d: must be between 0 and %d", name, value,
-                    limit_name, limit, limit - 1);
+    return ddp_fail(r->err, DDP_ERR_ENV, "%s=%d: expected a number from 0 to %d, because %s is %d", name,
+                    value, limit - 1, limit_name, limit);
 }
 
 /* Set the local rank and the local world size. Without the LOCAL_* variables, assume that all ranks are on this host.
@@ -136,8 +136,9 @@ static ddp_status set_local_ranks(const struct reader *r)
     if (e->local_world_size < 0)
         e->local_world_size = e->world_size;
     if (e->local_world_size > e->world_size)
-        return ddp_fail(r->err, DDP_ERR_ENV, "LOCAL_WORLD_SIZE=%d must not be larger than WORLD_SIZE=%d",
-                        e->local_world_size, e->world_size);
+        return ddp_fail(r->err, DDP_ERR_ENV,
+                        "LOCAL_WORLD_SIZE=%d: expected a number from 1 to %d, because WORLD_SIZE is %d",
+                        e->local_world_size, e->world_size, e->world_size);
     if (e->local_rank < 0)
         e->local_rank = e->rank % e->local_world_size;
     return check_below(r, "LOCAL_RANK", e->local_rank, "LOCAL_WORLD_SIZE", e->local_world_size);

@@ -326,6 +326,11 @@ static ddp_status load_newest(const ddp_ckpts *c, const uint64_t *steps, size_t 
         if (newest.code == DDP_OK)
             newest = now;
     }
+    if (n_steps == 1)
+        return ddp_fail(err, DDP_ERR_CORRUPT,
+                        "%s: the only checkpoint is damaged: %s; remove the checkpoint to start from the "
+                        "beginning",
+                        c->dir.path, newest.msg);
     return ddp_fail(err, DDP_ERR_CORRUPT,
                     "%s: all %zu checkpoints are damaged (the newest: %s); remove the checkpoints to start "
                     "from the beginning",

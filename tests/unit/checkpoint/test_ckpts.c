@@ -384,6 +384,18 @@ Test(ckpts, when_none_is_whole_nobody_starts_anew_unasked)
     close_well(c);
 }
 
+Test(ckpts, the_error_about_one_damaged_checkpoint_names_its_step)
+{
+    ddp_ckpts *c = open_plain();
+    save_all(c, (uint64_t[]){ 4 }, 1);
+    cr_assert_eq(truncate(path_of(4, "tensors.bin"), 3), 0);
+    cr_expect_eq(load(c, 0), DDP_ERR_CORRUPT);
+    cr_expect(strstr(err.msg, "the only checkpoint") && strstr(err.msg, "step 4") &&
+                  strstr(err.msg, "offset 3"),
+              "%s", err.msg);
+    close_well(c);
+}
+
 Test(ckpts, other_names_sizes_and_counts_are_a_mismatch_and_not_damage)
 {
     ddp_ckpts *c = open_plain();

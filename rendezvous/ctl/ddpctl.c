@@ -644,6 +644,7 @@ static bool watch_once(const struct ctl_options *o)
 {
     struct ddp_err err = { 0 };
     struct buf text = { 0 };
+    char at[ENDPOINT_TEXT_MAX];
     char *reply = ask(o, &err);
     operator.was_proven = operator.was_proven ||(reply != NULL && operator.secret != NULL);
     if (reply == NULL && err.code == DDP_ERR_MISMATCH && operator.asks)
@@ -651,7 +652,8 @@ static bool watch_once(const struct ctl_options *o)
     cJSON *answer = reply != NULL ? cJSON_Parse(reply) : NULL;
     const char *error = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "error"));
     bool ok = answer == NULL  ? buf_printf(&text, "%s\n", err.msg)
-              : error != NULL ? buf_printf(&text, "the store rejected the request: %s\n", error)
+              : error != NULL ? buf_printf(&text, "store %s: rejected the request: %s\n",
+                                           endpoint_print(o->addr.host, o->addr.port, at), error)
                               : append_answer(o, answer, &text);
     if (!o->json)
         disarm(&text);

@@ -196,8 +196,8 @@ static bool call_barrier_cancel(struct hub *hub, struct session *s, const union 
         return false;
     if (barriers_cancel(&job->barriers, slice_str(name), s->peer, hub->now_ms))
         return true;
-    ddp_fail(&hub->err, DDP_ERR_ARG,
-             "no barrier '%.200s' is open ('ddpctl barriers' lists the open barriers)", name);
+    ddp_fail(&hub->err, DDP_ERR_ARG, "no barrier '%.200s' is open; 'ddpctl barriers' lists the open barriers",
+             name);
     return false;
 }
 

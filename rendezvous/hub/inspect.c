@@ -47,7 +47,7 @@ struct job *inspect_job(struct hub *hub, const struct session *s, const char *na
     if (job != NULL && !session_may_use(hub, s, job->name))
         job = NULL;
     if (job == NULL && name != NULL)
-        ddp_fail(&hub->err, DDP_ERR_ARG, "no job '%s' in this store ('ddpctl jobs' lists all jobs)", name);
+        ddp_fail(&hub->err, DDP_ERR_ARG, "no job '%s' in this store; 'ddpctl jobs' lists all jobs", name);
     else if (job == NULL)
         fail_unnamed(hub, s);
     return job;

@@ -193,7 +193,8 @@ static bool sample_begin(struct job *job, const struct message_stacks *m, const 
         return false;
     }
     if (sample->nodes.len == 0) {
-        ddp_fail(&hub->err, DDP_ERR_ARG, "no worker with one of these ranks is running");
+        ddp_fail(&hub->err, DDP_ERR_ARG,
+                 "no worker with one of these ranks is running; 'ddpctl status' lists the ranks");
         return false;
     }
     sample->id++;

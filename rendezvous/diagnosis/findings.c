@@ -276,15 +276,16 @@ static bool append_troff(struct buf *out, const char *text)
     return ok;
 }
 
-/* Print each finding with its example. A sentence without the values of its placeholders would be hard to read. */
+/* Print each finding with its example. A sentence without the values of its placeholders would be hard to read. A text
+ * of another program in the example may already end with a full stop. */
 bool findings_print_man(struct buf *out)
 {
     bool ok = true;
     for (int i = FINDING_NONE + 1; ok && i < FINDING_CODES; i++)
         ok = buf_printf(out, ".TP\n.B %s\n", rows[i].code) && append_troff(out, rows[i].example) &&
-             buf_printf(out, ".\n.br\n") && append_troff(out, rows[i].detection) &&
-             buf_printf(out, "\n.br\nRemedy: ") && append_troff(out, rows[i].advice) &&
-             buf_printf(out, ".\n");
+             buf_printf(out, "%s\n.br\n", out->data[out->len - 1] == '.' ? "" : ".") &&
+             append_troff(out, rows[i].detection) && buf_printf(out, "\n.br\nRemedy: ") &&
+             append_troff(out, rows[i].advice) && buf_printf(out, ".\n");
     return ok;
 }
 

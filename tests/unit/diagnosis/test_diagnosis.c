@@ -1381,6 +1381,7 @@ Test(findings, the_manual_has_every_code)
     struct buf man = { 0 };
     cr_assert(findings_print_man(&man) && buf_append(&man, "", 1));
     cr_assert_null(strstr((char *)man.data, "${"));
+    cr_assert_null(strstr((char *)man.data, "..\n"));
 #define X(code, ...) cr_assert_not_null(strstr((char *)man.data, "\n.B " #code "\n"));
     FINDINGS(X)
 #undef X

@@ -253,7 +253,7 @@ static ddp_status load_training(struct cifar *c, const char *dir, struct ddp_err
         if (!there && missing == 0)
             missing = i;
         if (there && missing != 0)
-            return ddp_wrap(err, "%s exists, but", name);
+            return ddp_wrap(err, "%s: an earlier file of the set is missing", name);
         if (there)
             status = cifar_add(c, path, err);
     }

@@ -146,7 +146,9 @@ Test(ddpctl, shows_who_came_to_nothing)
 
 Test(ddpctl, passes_on_what_the_store_refuses)
 {
-    expect_failure(ask("cancel", "no-such"), 1, "no-such");
+    struct run_result r = ask("cancel", "no-such");
+    expect_failure(r, 1, "no-such");
+    expect_failure(r, 1, "error: store 127.0.0.1:");
 }
 
 Test(ddpctl, takes_the_address_from_the_environment)

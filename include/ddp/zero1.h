@@ -85,7 +85,8 @@ DDP_API ddp_optim *ddp_zero1_optim(ddp_zero1 *zero);
 /* Save and restore the state, for any world size. Slot 0 is the float32 copy of the parameters; slots 1 and 2 are the
  * state arrays of the rule. ddp_zero1_export writes the whole arrays: out[i] has params[i].count floats. A rank that
  * does not need the arrays passes out = NULL. ddp_zero1_import reads the whole arrays and keeps the share of this
- * rank; the caller restores the parameters (ddp_round_f32). DDP_ERR_ARG means that the optimizer has no such slot. */
+ * rank. It does not change the parameters of the model: the caller sets them from the arrays of slot 0, with
+ * ddp_round_f32(). DDP_ERR_ARG means that the optimizer has no such slot. */
 DDP_API ddp_status ddp_zero1_export(ddp_zero1 *zero, int slot, float *const out[]);
 DDP_API ddp_status ddp_zero1_import(ddp_zero1 *zero, int slot, const float *const in[]);
 

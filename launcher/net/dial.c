@@ -584,7 +584,7 @@ static void join_dial_give_up(struct join_dial *j)
     const char *words = asked ? j->note : (const char *)report.data;
     end_all_runners(j);
     j->options.failed(j->options.user, asked ? j->options.code : dial_code(j->plan.finding),
-                      ok ? words : "store: cannot reach it: out of memory");
+                      ok ? words : "store: cannot connect: ddprun is out of memory");
     buf_free(&report);
 }
 

@@ -949,9 +949,10 @@ static bool start_flat(struct peer *p)
     return true;
 }
 
-/* Report that a host was lost while the job ran: the process of `link` has ended. Send this reason to the other hosts
- * before the job ends there. After a request to stop, the host does not count as lost, and the whole job ends. systemd
- * and batch systems also signal the remote shells, so the request has probably ended this shell. */
+/* Report that a host was lost while the job ran: its remote shell, the process of `link`, has ended. Send this reason to
+ * the other hosts before the job ends there. After a request to stop, the host does not count as lost, because the
+ * request has probably ended its remote shell, too: systemd and batch systems also signal these shells. The whole job
+ * then ends. */
 static void lose_host(struct peer *p, const struct link *link)
 {
     struct starter *s = p->starter;

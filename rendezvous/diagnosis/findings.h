@@ -589,7 +589,8 @@
       "fingerprint, and accept the key; for many hosts on a network that you trust, pass " \
       "--remote_shell='ssh -o StrictHostKeyChecking=accept-new'",                                            \
       "n1 is not in known_hosts, so ssh rejects its key: Host key verification failed.",                    \
-      "The file known_hosts has no key of this host, and ddprun never answers ssh's question. Typical "     \
+      "The file known_hosts has no key of the remote host. ssh then asks whether to trust the host, but "   \
+      "ddprun never answers. Typical "                                                                      \
       "causes: a first login to that host, or a name in --hosts that is not in known_hosts.")               \
     X(HOST_KEY_DIFFERS, ERROR,                                                                              \
       "${subject} has a host key that differs from the key in known_hosts: ${words}",                                         \
@@ -1026,8 +1027,8 @@
       "same order; check for uneven numbers of batches, and for branches that not all ranks take",          \
       "rank 3 waits in barrier 'eval', while 3 ranks wait in barrier 'epoch-3': their calls differ; "       \
       "barrier 'epoch-3' began 32.0 s ago",                                                                 \
-      "One barrier needs ranks that wait in a second barrier, so the first barrier cannot open before "      \
-      "the second. The store compares the barriers in which ranks wait. Typical causes: uneven numbers "     \
+      "Ranks wait in two barriers, and one of them needs ranks that wait in the other, so it cannot open. "  \
+      "The store detects this when it compares who waits where. Typical causes: uneven numbers "             \
       "of batches, or a branch that depends on the rank.")                                                   \
     /* The state from /proc/PID/stat: T and t (stopped), D (sleeps and ignores signals), R (runs)           \
      * and S (sleeps). */                                                                                   \

@@ -74,8 +74,8 @@ Test(reducer_faults, a_thread_that_nobody_asked_for_may_be_missing, .timeout = 3
     model_run_on("ab", no_thread);
 }
 
-/* Fail to rebuild the buckets. In rank 0's order, parameters 3 and 5 share a bucket that needs more memory than any
- * earlier bucket. */
+/* Let the rebuild of the buckets fail for lack of memory. In the new order of rank 0's gradients, parameters 3 and 5
+ * share a bucket. This bucket is larger than all buckets before the rebuild, so it needs more memory. */
 static void no_memory_for_rebuild(struct rank *me)
 {
     static const size_t order[MODEL_PARAMS] = { 0, 3, 5, 1, 4, 2 };

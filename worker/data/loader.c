@@ -162,7 +162,8 @@ static ddp_status queue_open(struct queue *queue, const ddp_loader_options *opti
 
 /* --- the queue: an epoch ----------------------------------------------------------------------------------- */
 
-/* Begin an epoch at sample `done`. The streams make batches in turn, so all streams have the same number of batches. */
+/* Begin an epoch after its first `done` samples. The streams make batches in turn, so each stream gets the number of
+ * batches that the longest stream needs. */
 static void queue_start(struct queue *queue, uint64_t epoch, uint64_t done)
 {
     const ddp_loader_options *o = &queue->options;

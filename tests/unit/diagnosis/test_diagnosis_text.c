@@ -169,8 +169,8 @@ Test(screen, findings_as_json)
     cJSON_Delete(o);
 }
 
-/* A new finding in a full list drops the last finding. `left_out` then grows by 1 plus `more` of the dropped
- * finding. */
+/* A new finding in a full list drops the last finding. `left_out` then grows by 1 for the dropped finding, and by the
+ * value of its field `more`. */
 Test(slots, a_dropped_finding_is_counted_with_its_further_ones)
 {
     static struct diagnosis d;

@@ -23,7 +23,7 @@ PAGE = """\
 @line
 Measured on
 
-Programs take turns, so trust ratios, not times.
+Programs take turns: trust ratios, not times.
 
 ## Launch
 

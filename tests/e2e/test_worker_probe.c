@@ -112,7 +112,7 @@ Test(worker_probe, half_an_environment_is_refused_with_what_is_missing)
     struct run_result r =
         run_bare((const char *const[]){ "RANK=0", "WORLD_SIZE=2", "MASTER_ADDR", "MASTER_PORT", NULL });
     cr_assert_eq(r.exit_code, 3);
-    expect_part(r.out, "MASTER_PORT, MASTER_ADDR are missing");
+    expect_part(r.out, "MASTER_PORT, MASTER_ADDR: missing");
     expect_part(r.out, "RANK, WORLD_SIZE are set");
 }
 

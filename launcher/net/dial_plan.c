@@ -568,8 +568,8 @@ void dial_print_status(struct dial *d, uint64_t now_ms, void (*print)(void *user
     buf_free(&words);
 }
 
-/* Return the time at which full_is_due() or short_is_due() becomes true. Ignore a
- * finding for which is_sure() is true, because the loop prints such a finding before it calls this function. */
+/* Return the time at which full_is_due() or short_is_due() becomes true. Ignore a finding for which is_sure() is true,
+ * because the loop prints such a finding before it calls this function. */
 uint64_t dial_status_due(const struct dial *d)
 {
     const struct dial_printed *printed = &d->printed;

@@ -350,7 +350,8 @@ struct hint_facts {
 /* clang-format off */
 #define LATE_RANK                                                                                            \
     "another rank did not enter this collective in time, because it is in another call, is busy, or has "  \
-    "exited; while the job hangs, run 'py-spy dump --pid PID' to see where a rank is"
+    "exited; to find this rank, start the job again and, while it hangs, run 'py-spy dump --pid PID' for " \
+    "each rank"
 static const char lost_rank[] =
     "the process at the other end exited or left the group while this process still needed the connection; check how the other ranks ended";
 
@@ -446,9 +447,9 @@ static const struct hint {
     { .piece = "\r\342\200\231: No such file or directory", "the script has Windows line ends: convert them with sed -i 's/\\r$//' SCRIPT" },
     { .piece = "Connection refused", lost_loader, .with = "/multiprocessing/connection.py" },
     { .piece = "Connection refused",
-      "no process listens at the address that the worker tried; to connect to ddprun's store, use MASTER_ADDR and MASTER_PORT; to connect to another rank, check that the rank still runs, and that the other hosts can reach the interface in GLOO_SOCKET_IFNAME",
+      "no process listens at the address that the worker tried; if the worker wanted to reach ddprun's store, use MASTER_ADDR and MASTER_PORT; if the worker wanted to reach another rank, check that this rank still runs, and that the other hosts can reach the interface in GLOO_SOCKET_IFNAME",
       .applies = has_gloo_interface },
-    { .piece = "Connection refused", "no process listens at the address that the worker tried; to connect to ddprun's store, use MASTER_ADDR and MASTER_PORT; to connect to another rank, check that the rank still runs; if the worker tried 127.0.0.1 for a rank on another host, set the interface that the hosts share, for example GLOO_SOCKET_IFNAME=eth0" },
+    { .piece = "Connection refused", "no process listens at the address that the worker tried; if the worker wanted to reach ddprun's store, use MASTER_ADDR and MASTER_PORT; if the worker wanted to reach another rank, check that this rank still runs; if the worker tried 127.0.0.1, but that rank is on another host, set the interface that the hosts share, for example GLOO_SOCKET_IFNAME=eth0" },
     { .piece = "recv operation to complete", LATE_RANK },
     { .piece = "send operation to complete", LATE_RANK },
     { .piece = "caught collective operation timeout", LATE_RANK },

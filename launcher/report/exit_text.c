@@ -531,10 +531,10 @@ static const struct row {
     const char *headline; /* NULL means the text of ending_text() */
     const char *cause, *remedy;
 } rows[] = {
-    { SIGKILL, TIMER_RAN_OUT, "its timer expired (SIGKILL)",
+    { SIGKILL, TIMER_RAN_OUT, "its timer expired, so ddprun killed the rank (SIGKILL)",
       "the worker set a timer for \"{timer}\" (torch.distributed.elastic.timer) and did not release the timer in time, so ddprun killed the worker",
       "find out what the worker waited for: read its last lines, or start again and run 'py-spy dump --pid PID' before the timer expires" },
-    { SIGKILL, PORT_TAKEN, "another user took the port of this rank's store (SIGKILL)",
+    { SIGKILL, PORT_TAKEN, "another user took the port of this rank's store, so ddprun killed the rank (SIGKILL)",
       "port {port} was reserved for the store of rank 0 (--torch_store=rank0), but a process of another "
       "user (uid {port_uid}) took the port; ddprun killed rank 0, so that no rank connects to another "
       "user's process",
@@ -547,7 +547,7 @@ static const struct row {
       "out of memory on the whole machine, not only in a cgroup; the kernel killed {kills}",
       LESS_MEMORY "; or run fewer jobs on this machine" },
     { SIGKILL, OOM_LIKELY, "most likely out of memory (SIGKILL)",
-      "most likely out of memory: the kernel killed {kills} on this machine to free memory, and control groups cannot be read here",
+      "most likely out of memory: the kernel killed {kills} on this machine to free memory; ddprun cannot read control groups here, so it cannot check whether this worker was killed for this reason",
       LESS_MEMORY "; or run fewer jobs on this machine" },
     { SIGKILL, OOM_UNSEEN, "perhaps out of memory (SIGKILL)",
       "ddprun did not send this signal; perhaps the kernel killed the worker because memory ran out, but ddprun cannot read the counter of such kills here",
@@ -559,7 +559,7 @@ static const struct row {
       "ddprun did not send this signal; Linux does not report the sender",
       "look for a user or a script that ran 'kill', or for a scheduler that announces a time limit or a preemption" },
     { SIGBUS, SHM_FULL, "/dev/shm is full (SIGBUS)",
-      "/dev/shm is full: {shm_size}, of which {shm_free} is free; a worker that uses more shared memory than is free gets SIGBUS",
+      "/dev/shm is full (size {shm_size}, {shm_free} free), so the worker could not use more shared memory",
       SHM_REMEDY },
     { SIGBUS, SHM_SMALL, NULL,
       "most likely /dev/shm was full: its size is only {shm_size} ({shm_free} free after the worker's end)",

@@ -312,7 +312,7 @@ static const struct row {
       "use fewer or shorter arguments and variables, or raise the limit: 'ulimit -s'{stack}" },
     { EAGAIN, ALWAYS, "{program}: the system cannot create another process ({errno})",
       "raise the limit for processes and threads: 'ulimit -u'{processes} or pids.max of the cgroup{pids}" },
-    { ENOMEM, ALWAYS, "{program}: no memory is left for another process ({errno})", "free memory{available}, raise the memory limit of the cgroup{memory}, or start fewer workers{commit}" },
+    { ENOMEM, ALWAYS, "{program}: no memory is left for another process ({errno})", "end other programs to free memory{available}, raise the memory limit of the cgroup{memory}, or start fewer workers{commit}" },
     { EMFILE, ALWAYS, "{program}: ddprun has no file descriptors left for the output of this program ({errno})", "raise 'ulimit -n'{files}" },
     { ANY_ERROR, ALWAYS, "{program}: {errno}", NULL },
 };

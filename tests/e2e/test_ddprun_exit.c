@@ -417,7 +417,7 @@ Test(ddprun_cause, a_full_dev_shm_is_told_with_its_size_and_a_cure)
     }
     EXPECT(r, 135);
     CAUSE_SAYS(r, "full (SIGBUS)");
-    CAUSE_SAYS(r, "4 MiB, of which nothing is free");
+    CAUSE_SAYS(r, "4 MiB, nothing free");
     CAUSE_SAYS(r, "--shm-size");
 }
 

@@ -221,9 +221,9 @@ Test(report, says_that_dev_shm_is_full, .fini = tear_down)
     run_all(1);
     step(AGENT_EXITED, 2000, 0, -SIGBUS);
     expect("ddprun: rank 0 on n1 failed: /dev/shm is full (SIGBUS), 1.0 s after its start\n"
-           "  why      /dev/shm is full: 64 MiB, of which nothing is free; a worker that uses more shared "
-           "memory\n"
-           "           than is free gets SIGBUS\n"
+           "  why      /dev/shm is full (size 64 MiB, nothing free), so the worker could not use more "
+           "shared\n"
+           "           memory\n"
            "  try      enlarge /dev/shm with 'docker run --shm-size=8g' (or --ipc=host), or with 'mount -o\n"
            "           remount,size=8g /dev/shm'; delete the files of earlier jobs there\n"
            "  core     none: the limit for core files is 0; to get one, run 'ulimit -c unlimited' before "

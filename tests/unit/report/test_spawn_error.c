@@ -133,15 +133,16 @@ Test(start_words, of_a_system_without_room)
            "wait until that process is done, or find the process with 'fuser -v ./train'");
     expect(ELOOP, "./train: Too many levels of symbolic links", "");
     expect(ENOMEM, "./train: no memory is left for another process (Cannot allocate memory)",
-           "free memory, raise the memory limit of the cgroup, or start fewer workers");
+           "end other programs to free memory, raise the memory limit of the cgroup, or start fewer workers");
     limits = (struct worker_evidence){ .available = 20 << 20,
                                        .group_limit = 64 << 20,
                                        .group_used = 60 << 20,
                                        .commit_limit = 8ull << 30,
                                        .committed = 8ull << 30 };
     expect(ENOMEM, "./train: no memory is left for another process (Cannot allocate memory)",
-           "free memory (20 MiB are available), raise the memory limit of the cgroup (64 MiB, of which 60 "
-           "MiB are in use), or start fewer workers; vm.overcommit_memory=2 permits 8 GiB of memory, of "
+           "end other programs to free memory (20 MiB are available), raise the memory limit of the cgroup "
+           "(64 MiB, of which 60 MiB are in use), or start fewer workers; vm.overcommit_memory=2 permits 8 "
+           "GiB of memory, of "
            "which 8 GiB are reserved");
 }
 

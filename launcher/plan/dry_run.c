@@ -290,7 +290,7 @@ bool plan_print_json(const struct plan *plan, struct buf *out)
  *     scheduler       Slurm: SLURM_JOB_ID is set
  *     task            counted from 0: task 1 of 2; task 0 of 1 on this node; node 1 of 2
  *     nnodes          2            SLURM_STEP_NUM_NODES
- *     master_port     12031        12000 + (1 * 31 + 0) % 16000, from the job id
+ *     master_port     12031        computed from the job id
  *     nproc_per_node  4            command line; Slurm provides 8 (SLURM_GPUS_ON_NODE) */
 
 enum { FROM_MAX = 2 * SCHEDULER_TEXT_MAX + 100, WIDTH_MIN = 19, WIDTH_MAX = 40 };

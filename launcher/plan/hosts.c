@@ -501,7 +501,10 @@ static ddp_status add_user(struct specs *s, const char *user, const char *item, 
                         "two",
                         item, user);
     if (item_end(item)[0] != '\0' || user[strcspn(user, ",")] != '\0')
-        return ddp_fail(err, DDP_ERR_ARG, "user=%.64s: expected one user and one host", user);
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "user=%.64s: a line with a user must have only one user name and one host; write one "
+                        "line for each host",
+                        user);
     if (asprintf(&text, "%s@%s", user, item) < 0)
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
     const ddp_status status = add_items(s, text, line, err);

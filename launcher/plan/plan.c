@@ -843,7 +843,7 @@ static ddp_status decide(struct plan *plan, struct ddp_err *err)
     if (status == DDP_OK && plan->encrypt && plan->rank0_store)
         status =
             ddp_fail(err, DDP_ERR_ARG,
-                     "--encrypt: PyTorch's own store cannot encrypt; rank 0 hosts such a store, because %s",
+                     "--encrypt: cannot encrypt PyTorch's own store, which the workers use because %s",
                      asks_for_rank0(plan) ? RANK0_SWITCH "=1 is set; unset this variable"
                                           : "this PyTorch was built without libuv; use a PyTorch with libuv");
     if (status == DDP_OK)

@@ -184,8 +184,7 @@ static void scheduler_set_job(struct scheduler *s, const char *job, const char *
     const unsigned long long first = next_number(&at), second = next_number(&at);
     scheduler_set(s, SCHEDULER_JOB, job, "%s", from);
     scheduler_set_number(s, SCHEDULER_PORT, PORT_BASE + (int)((first * 31 + second) % PORT_SPAN),
-                         "%d + (%llu * 31 + %llu) %% %d, from the job id", PORT_BASE, first, second,
-                         PORT_SPAN);
+                         "computed from the job id");
 }
 
 /* Return how many entries a list such as "0,1,3" has. */
@@ -589,7 +588,8 @@ static void set_job_name(struct scheduler *s, const char *host)
         const size_t len = strlen(job), role = strlen(roles[i]);
         if (len > role && strcmp(job + len - role, roles[i]) == 0) {
             job[len - role] = '\0';
-            scheduler_set(s, SCHEDULER_JOB, job, "host name %.80s without its role and number", host);
+            scheduler_set(s, SCHEDULER_JOB, job, "host name %.80s without '%s' and its number", host,
+                          roles[i]);
             return;
         }
     }
@@ -656,7 +656,7 @@ static ddp_status not_here(const char *wanted, struct ddp_err *err)
     const int id = row_by_name(wanted);
     if (id < IDS)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--scheduler=%s: this process is not in a job of %s, where %s; "
+                        "--scheduler=%s: this process is not in a job of %s (in such a job, %s); "
                         "leave out --scheduler",
                         wanted, names[id].title, names[id].rule);
     for (int i = 0; i < IDS; i++)

@@ -380,8 +380,9 @@ ddp_status start_check(const struct cli *cli, const struct host_spec *hosts, int
     for (int i = 0; i < n; i++) {
         if (cli_gives(cli, OPT_NPROC_PER_NODE) && hosts[i].count[0] != '\0')
             return ddp_fail(err, DDP_ERR_ARG,
-                            "--nproc_per_node: cannot be used, because the list of hosts has the number of "
-                            "workers (host %.64s: %s); leave out one of the two",
+                            "--nproc_per_node: cannot be used, because the list of hosts already sets the "
+                            "number of workers (host %.64s: %s); leave out --nproc_per_node, or the numbers "
+                            "in the list",
                             hosts[i].name, hosts[i].count);
         if (hosts[i].port > 0 && find_shell(cli->remote_shell) != SHELL_SSH)
             return ddp_fail(err, DDP_ERR_ARG,

@@ -25,7 +25,8 @@
     X(INPUT, 'i', REMOTE_INPUT_MAX, "bytes for the job's stdin; an empty body ends stdin")             \
     X(BEAT, 'b', 0, "heartbeat of the starter")                                                        \
     X(END, 'x', 0, "end the job, then send its log files")                                             \
-    X(NEWS, 'n', NEWS_MAX, "another host reported a finding (net/messages.h): pass the finding to the job")
+    X(NEWS, 'n', NEWS_MAX,                                                                             \
+      "a finding of another host (struct news in net/messages.h): pass the finding to the job")
 
 /* With --collect_logs, a relay sends these messages to the starter after the answer FILES. */
 #define REMOTE_FILE_MESSAGES(X)                                         \
@@ -37,8 +38,8 @@
 /* Messages between the starter and a branch. A slot (two bytes, big-endian) identifies a process of the branch. */
 #define REMOTE_TREE_MESSAGES(X)                                                                          \
     X(BRANCH, 'c', 12,                                                                                   \
-      "a time in ms: become a branch, which starts further hosts; end after this time "                  \
-      "without a message from the starting host")                                                        \
+      "a time in ms: become a branch, which starts further hosts; end if the starter sends no message "  \
+      "for this time")                                                                                   \
     X(OPEN, 'o', 1 << 20,                                                                                \
       "slot, size of the program that --ship sends (0 = none), arguments that each end with a NUL: run " \
       "the arguments as a command; without arguments, run a relay")                                      \

@@ -485,7 +485,7 @@ Test(scheduler, why_shows_each_value_and_where_it_comes_from)
         "(SLURM_STEP_NUM_NODES)\n"
         "node_rank       2                    SLURM_NODEID\n"
         "master_addr     node09               the first host of SLURM_STEP_NODELIST=node[09-10,13],gpu3\n"
-        "master_port     14042                12000 + (4711 * 31 + 1) % 16000, from the job id\n"
+        "master_port     14042                computed from the job id\n"
         "nproc_per_node  4                    SLURM_GPUS_ON_NODE\n"
         "rdzv_id         slurm-4711.1         SLURM_JOB_ID, SLURM_STEP_ID\n"
         "note            --nnodes=3 overrides the value from Slurm: 4 (SLURM_STEP_NUM_NODES)\n");

@@ -476,11 +476,13 @@ static int run_hosts(const struct cli *cli, char *const *argv, const char *host)
     ddp_status status = read_hosts(cli, &job, &err);
     if (status == DDP_OK)
         status = start_check(cli, job.hosts, job.n, &err);
-    if (status == DDP_OK && (!own_program(program) || getcwd(directory, sizeof(directory)) == NULL))
-        status = ddp_fail(
-            &err, DDP_ERR_IO,
-            "working directory: cannot find it, or ddprun's own file: %s; change to an existing directory",
-            strerror(errno));
+    if (status == DDP_OK && !own_program(program))
+        status = ddp_fail(&err, DDP_ERR_IO, "/proc/self/exe: cannot find the file of ddprun: %s; mount /proc",
+                          strerror(errno));
+    if (status == DDP_OK && getcwd(directory, sizeof(directory)) == NULL)
+        status = ddp_fail(&err, DDP_ERR_IO,
+                          "working directory: cannot find its path: %s; change to an existing directory",
+                          strerror(errno));
     if (status == DDP_OK && cli->ship)
         status = map_program(&facts, &name, &err);
     const int exit_code = status == DDP_OK ? start_hosts(cli, &job) : cannot_begin(&err);
@@ -662,7 +664,7 @@ static ddp_status shim_write_in(int fd, const char *dir, struct buf *out, struct
     const bool first = shim_is_first(fd);
     log_info("%s/" SHIM " starts %s%s", whole_dir, program,
              first ? "; the shell finds this torchrun first in PATH"
-                   : "; to let the shell find this torchrun first, run the line on stdout:");
+                   : "; to let the shell find this torchrun first, run this command (printed on stdout):");
     if (first ||
         (buf_printf(out, "export PATH=") && shell_word(out, whole_dir) && buf_printf(out, ":\"$PATH\"\n")))
         return DDP_OK;

@@ -125,9 +125,9 @@
     X(UNEVEN, "uneven", 0, SWITCH, uneven, NULL, NULL, true, OURS, NODES,                                            \
       "accept different numbers of workers on the nodes of an elastic job")                                      \
     X(GROW, "grow", 0, WORD, grow, "WHEN", "agreed", true, OURS, NODES,                                            \
-      "time at which waiting nodes join a running elastic job: 'agreed' (after every rank has agreed with " \
-      "ddp_grow_agree or the key ddprun/grow/RANK), 'now' (at once; the workers restart), or 'never' (at " \
-      "the next restart)")                                                                    \
+      "time at which waiting nodes join a running elastic job: 'agreed' (after every rank has called "       \
+      "ddp_grow_agree or set the key ddprun/grow/RANK), 'now' (at once; the workers restart), or 'never' "   \
+      "(at the next restart)")                                                                               \
     X(NODE_TIMEOUT, "node_timeout", 0, NODE_TIMEOUT, node_timeout_ms, "TIME", "3s", true, OURS, NODES,             \
       "time without a heartbeat after which a node is lost; 'fast' is 1.5s")                                   \
     X(EXIT_BARRIER_TIMEOUT, "exit_barrier_timeout", 0, DURATION, exit_barrier_ms, "TIME", "5m", true, OURS, NODES, \
@@ -265,9 +265,9 @@
       "reports a hang at least 12 s later. 'off' disables this check (default: 30s, or 5 times the "         \
       "longest pause so far, whichever is longer)")                                                          \
     X(ON_HANG, "on_hang", 0, WORD, on_hang, "ACTION", "report", true, OURS, FAILURE,                         \
-      "action after ddprun has reported a hang: 'report' (none), 'stop' (stop the job) or 'restart' "           \
-      "(restart the job as after a failure, see --max_restarts). For Python workers, 'stop' and "            \
-      "'restart' usually need py-spy")                                                                       \
+      "action after ddprun has reported a hang: 'report' (no further action), 'stop' (stop the job) or "     \
+      "'restart' (restart the job as after a failure, see --max_restarts). For Python workers, 'stop' "      \
+      "and 'restart' usually need py-spy")                                                                   \
     X(PROGRESS, "progress", 0, REGEX, progress, "REGEX", NULL, true, OURS, FAILURE,                          \
       "extended regular expression for output lines that are signs of progress (default: lines that "           \
       "differ from earlier lines only in numbers, such as 'step 7 loss 0.3')")                                  \

@@ -275,8 +275,8 @@ static const struct {
       "that a worker started may outlive the job" },
     { pids_can_hold, false,
       "pidfd_open is not available (before Linux 5.3, or forbidden by seccomp): ddprun identifies "
-      "processes by their start time, does not know the first of two simultaneous failures, and does not "
-      "kill processes of dead jobs" },
+      "processes by their start time, may report the wrong worker as the first failure if two workers fail "
+      "at the same time, and does not kill processes of dead jobs" },
     { has_clone3, false,
       "clone3 is not available (before Linux 5.7, or forbidden by seccomp): workers join their control "
       "group after they have started" },

@@ -10,7 +10,7 @@
 /* Columns: id, name in a template, meaning. */
 #define PREFIX_FIELDS(X)                                                                         \
     X(HOST, "host", "this host")                                                                 \
-    X(HOSTNAME, "hostname", "the same as host, for torchrun's templates")                        \
+    X(HOSTNAME, "hostname", "the same as ${host}, for torchrun's templates")                     \
     X(RANK, "rank", "rank in the job")                                                           \
     X(LOCAL_RANK, "local_rank", "rank on this node")                                             \
     X(ROLE_NAME, "role_name", "name of the role")                                                \

@@ -19,7 +19,7 @@
 #define SIGNAL_LIST(X)                                                                                       \
     X(TERM,  STOP,   true,                                                                                   \
       "stops the job within --grace; a second SIGTERM kills the workers",                                    \
-      "the same", "runs a handler or ends the worker (a failure)")                                           \
+      "the same", "runs the worker's handler; without a handler, the worker fails")                          \
     X(INT,   STOP,   true,                                                                                   \
       "like SIGTERM (Ctrl-C)", "the same", "like SIGTERM")                                                   \
     X(HUP,   STOP,   true,                                                                                   \

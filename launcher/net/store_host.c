@@ -484,7 +484,7 @@ static void store_host_give_up(struct store_host *h)
     const bool ok = dial_report(&h->waiting, &report, clock_ms()) && buf_append(&report, "", 1);
     store_host_fail(&h->options, dial_code(h->waiting.finding),
                     ok ? (const char *)report.data
-                       : "store: cannot resolve its host name (reason not shown: out of memory)",
+                       : "store: cannot resolve its host name (cannot print the reason: out of memory)",
                     "");
     buf_free(&report);
 }

@@ -966,7 +966,7 @@ static void push_round(struct store_link *link, const cJSON *push)
 {
     struct heard_round *round = malloc(sizeof(*round)); /* too large for the stack */
     if (round == NULL || !is_sane_round(link, push, round)) {
-        link_lose(link, round == NULL ? "out of memory" : "the store sent an invalid round");
+        link_lose(link, round == NULL ? "out of memory" : "the store's message about a new round is invalid");
         free(round);
         return;
     }

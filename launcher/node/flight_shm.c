@@ -194,8 +194,8 @@ void node_keep_flights(struct node *n)
     const int limit_ms = hurry ? STOPPED_WRITE_MS : WRITE_MS;
     if (!timed_call_run(write_records, records_free, records, limit_ms)) {
         output_note(n->out.output,
-                    "warning: %s: cannot write the ranks' last calls: the file system has not answered for "
-                    "%g s; check the file system or set another --log_dir",
+                    "warning: %s: cannot write the records of the ranks' last collective calls: the file "
+                    "system has not answered for %g s; check the file system or set another --log_dir",
                     pattern, limit_ms / 1000.0);
         return;
     }

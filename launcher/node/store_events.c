@@ -489,8 +489,9 @@ static void warn_of_rank0_store(const struct node *n, const struct heard_round *
     if (!n->plan->rank0_store || r->n_nodes == 0 || first->node_rank != 0 || first->store_port != 0)
         return;
     output_note(n->out.output,
-                "warning: the workers of this node need a store in rank 0, but node 0 (%s) offers none; "
-                "these workers use ddprun's store and may fail; set --torch_store=rank0 on every node",
+                "warning: the workers of this node need PyTorch's own store, but node 0 (%s) does not start "
+                "that store; these workers use ddprun's store and may fail; set --torch_store=rank0 on every "
+                "node",
                 first->host);
 }
 

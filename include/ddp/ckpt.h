@@ -64,7 +64,7 @@ DDP_API ddp_status ddp_file_replace(const char *path, const void *data, size_t l
 #define DDP_CKPT_POINT_LIST(X)                                                           \
     X(step, "updates done")                                                              \
     X(epoch, "epochs done")                                                              \
-    X(samples, "samples of the unfinished epoch that all ranks together have processed") \
+    X(samples, "samples that all ranks together have processed in the unfinished epoch") \
     X(world_size, "world size of the run that wrote the checkpoint (information only)")
 
 typedef struct ddp_ckpt_point {

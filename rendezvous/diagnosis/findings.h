@@ -473,7 +473,7 @@
       FINDING_WAS_REJECTED "${unclaimed}",                                                                  \
       "give every node its own --node_rank, or stop the ddprun that belongs to an earlier start",             \
       "n2 (10.0.0.3, pid 90) was rejected 2.0 s ago: n2 (pid 90) has the same --node_rank=1 as n1 (pid "    \
-      "80); no node has node rank 2: was the same --node_rank used on every node?",                         \
+      "80); no node has node rank 2",                                                                       \
       "Two agents on different hosts joined with the same node rank. Typical cause: a copied command "      \
       "line.")                                                                                              \
     X(NODE_RANK_TOO_HIGH, ERROR,                                                                            \
@@ -1179,9 +1179,9 @@
       "rank 3 (n1, pid 812) is in spin (data.py:41) and computes (99 % CPU), without progress for 42.0 s; "   \
       "7 ranks wait in all_reduce (train.py:88)",                                                   \
       "Successive samples of the stacks show the same functions, and the rank uses CPU time outside of a " \
-      "collective while others wait in one. The finding also covers a rank that repeats the same calls: at " \
-      "least eight samples show one function, and the program has returned to earlier lines. Typical "      \
-      "causes: an endless loop, or preparation of data on one rank only.")                                  \
+      "collective while others wait in one. A rank with changing functions is reported if it is in " \
+      "a loop: one function is in at least eight samples, and the program has gone back to earlier lines. " \
+      "Typical causes: an endless loop, or preparation of data on one rank only.")                          \
     /* The stacks show no rank outside of a collective. The ranks may be in different calls, a rank may     \
      * wait for a key, or the network or a GPU may have failed. */                                                  \
     X(COLLECTIVES_DIFFER, ERROR,                                                                            \
@@ -1284,13 +1284,14 @@
       "Processes of another launch have registered in the same process group. Typical cause: two "       \
       "launches with the same host and port.")                                                              \
     X(GROUP_TOO_LARGE, WARNING,                                                                             \
-      "${subject}: ${count} ${come}, ${belong}, for ${time}: ${who}",                                       \
+      "${subject}: too many members for ${time} (${count} ${come}, ${belong}): ${who}",                     \
       "if the program starts processes that join the group (mp.spawn), start them with --nproc_per_node "   \
       "instead; if the program sets the group up twice, give the second group its own keys: "               \
       "init_process_group(store=PrefixStore('second', TCPStore(...)), ...); if another launch used this "   \
       "store, give each launch its own --master_port",                                                      \
-      "init_process_group: 4 processes of this job take part, but the job has 2 ranks, for 10.0 s: pid 75, " \
-      "started by rank 0; pid 76, started by rank 1; rank 0 (n1, pid 71); rank 1 (n1, pid 72)",             \
+      "init_process_group: too many members for 10.0 s (4 processes of this job take part, but the job has " \
+      "2 ranks): pid 75, started by rank 0; pid 76, started by rank 1; rank 0 (n1, pid 71); rank 1 (n1, "    \
+      "pid 72)",                                                                                            \
       "More processes registered in a PyTorch process group than the job has ranks. Typical causes: mp.spawn "      \
       "inside the workers, or a second init_process_group with the same store.")                                    \
     X(RANK_REPEATED, WARNING,                                                                               \

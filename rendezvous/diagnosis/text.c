@@ -227,8 +227,8 @@ const char *missing_nodes(words out, const struct snapshot *s, uint32_t never)
     return settle(out, &text);
 }
 
-/* Format a part of a report about two nodes with the same rank: "; no node has node rank 3: was the same --node_rank
- * used on every node?". If every node rank has a node, return "". */
+/* Format a part of a report about two nodes with the same rank: "; no node has node rank 3". If every node rank has a
+ * node, return "". */
 const char *unclaimed_ranks(words out, const struct snapshot *s)
 {
     struct buf text = { 0 };
@@ -236,8 +236,7 @@ const char *unclaimed_ranks(words out, const struct snapshot *s)
     const bool none = text.len == 0;
     words ranges;
     settle(ranges, &text);
-    snprintf(out, WORDS_LEN, "%s%.100s%s", none ? "" : "; no node has node rank ", ranges,
-             none ? "" : ": was the same --node_rank used on every node?");
+    snprintf(out, WORDS_LEN, "%s%.100s", none ? "" : "; no node has node rank ", ranges);
     return out;
 }
 

@@ -214,7 +214,7 @@ Test(diagnose_job, one_node_rank_on_two_machines)
     s.min = s.max = 4;
     struct diagnosis d = look(s);
     expect_at(&d, 0, "NODE_RANK_TAKEN", "n3 (pid 903)",
-              "n3 says 0, which n0 has already; no node has node rank 1-3: was the same --node_rank");
+              "n3 says 0, which n0 has already; no node has node rank 1-3");
     expect_at(&d, 1, "NODE_MISSING", "nodes 1-3", "");
 }
 

@@ -647,7 +647,7 @@ static bool call_notice(struct hub *hub, struct session *s, const union message 
         why = "the notice is not about the sender's host";
     else if (!notices_add(&job->notices, s->id, notice->code, notice->subject, notice->sentence,
                           notice->advice))
-        why = "another node has already reported this subject";
+        why = "another node has already sent this finding";
     if (why != NULL) {
         ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "notice about '%.80s': rejected: %s", notice->subject, why);
         return refuse_call(hub, answer, "NOTICE_REFUSED", NULL);

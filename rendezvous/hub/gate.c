@@ -347,11 +347,13 @@ bool gate_holds(struct hub *hub, struct session *s)
     count_held(hub, s);
     if (is_asked && (s->in.len > HELD_BYTES || is_full(hub)))
         stop(hub, s);
-    if (s->in.len <= (is_asked ? ASKED_BYTES : HELD_BYTES))
+    const size_t limit = is_asked ? ASKED_BYTES : HELD_BYTES;
+    if (s->in.len <= limit)
         return true;
     ddp_fail(&hub->err, DDP_ERR_LIMIT,
-             "a client on another host sent %zu bytes before an agent confirmed the client's user",
-             s->in.len);
+             "a client on another host sent too much before an agent confirmed the client's user: %zu bytes, "
+             "limit %zu",
+             s->in.len, limit);
     return false;
 }
 

@@ -140,8 +140,9 @@ bool peer_holds(struct hub *hub, const struct session *s)
     if (s->in.len <= HELD_MAX)
         return true;
     ddp_fail(&hub->err, DDP_ERR_LIMIT,
-             "the client sent %zu bytes before an agent identified the client's job (running jobs: %u)",
-             s->in.len, hub->jobs.count);
+             "the client sent too much before an agent identified the client's job: %zu bytes, limit %d "
+             "(running jobs: %u)",
+             s->in.len, HELD_MAX, hub->jobs.count);
     return false;
 }
 

@@ -17,24 +17,25 @@ struct job;
  * while rank 0 tests the model after each epoch. With a factor, a wait is reported only if it is longer than factor *
  * the longest usual wait. */
 #define SCHEDULE(X)                                                                                      \
-    X(NODES_MISSING, 8000, 5000, 0, "the job waits for nodes: missing nodes and their state")            \
+    X(NODES_MISSING, 8000, 5000, 0, "the job waits for nodes: report the missing nodes and their state") \
     X(NODES_LEFT, 200, 5000, 0, "a node was rejected, has left, or has reported a finding about itself") \
-    X(TIME_UP, 0, 0, 0, "the join timeout has passed: all findings, before the job ends")                \
+    X(TIME_UP, 0, 0, 0, "the join timeout has passed: report all findings before the job ends")          \
     X(ROUND_BEGINS, 0, 0, 0,                                                                             \
       "the nodes of a new round have different numbers of workers, or are behind NAT")                   \
     X(NODE_LATE, 1000, 0, 0, "a late node waits for the next round")                                     \
     X(RANK_TROUBLE, 0, 0, 0, "a rank has reported a problem, such as a closed port")                     \
     X(PEER_LOST, 0, 0, 0, "a rank has ended or given up while other ranks wait for it: see lost_rank.c") \
     X(TORCH_SURPLUS, 800, 30000, 0,                                                                      \
-      "a PyTorch group has more members than ranks; agents need time to name the processes")             \
+      "a PyTorch group has more members than the job has ranks; agents name the processes first")        \
     X(TORCH_WAITS, 10000, 30000, 0, "ranks wait while a PyTorch group forms")                            \
     X(TORCH_ENDED, 2500, 30000, 0,                                                                       \
       "ranks wait while a PyTorch group forms, and a process of the round has ended")                    \
     X(STANDS_STILL, 10000, 30000, 2,                                                                     \
       "a rank makes no progress while others wait for it in a collective or a barrier")                  \
-    X(RANK_STOPPED, 3000, 0, 0, "a signal or a debugger has stopped a rank that reports no steps")       \
+    X(RANK_STOPPED, 3000, 0, 0,                                                                          \
+      "a signal or a debugger has stopped a rank; if the rank reports steps: STANDS_STILL")              \
     X(HANGS, HANG_LEAST_MS, HANG_APART_MS, HANG_FACTOR,                                                  \
-      "no sign of progress: the stacks of all ranks are compared; see hang_watch.h")
+      "no sign of progress: compare the stacks of all ranks; see hang_watch.h")
 
 enum situation {
 #define X(name, ...) SITUATION_##name,

@@ -1010,10 +1010,10 @@ static bool admit(struct clients *clients, struct client *c, int64_t uid)
     }
     if (verdict == ADMISSION_FULL)
         snprintf(why, sizeof(why),
-                 "the client's %s already has %u of %u connections, the limit for one %s; raise the limit "
-                 "with 'ulimit -n'",
+                 "the client's %s already has %u connections, the limit for one %s (limit for all: %u); "
+                 "raise both limits with 'ulimit -n'",
                  key.is_uid ? "user" : "address", admission_limit(&clients->admission, &key),
-                 clients->admission.max, key.is_uid ? "user" : "address");
+                 key.is_uid ? "user" : "address", clients->admission.max);
     else if (verdict == ADMISSION_NEARLY_FULL)
         snprintf(
             why, sizeof(why),

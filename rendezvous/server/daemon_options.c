@@ -62,10 +62,12 @@ static const struct option_row rows[] = {
       .value = "N",
       .parse = parse_max_bytes,
       .at = AT(max_bytes),
-      .help = "limit in bytes for all keys, values and queues; N may end in K, M or G (default: 1G). One "
-              "user gets at most half of the memory that other users leave free; another host counts as "
-              "one user. One job gets at most half of the part of its user's share that other jobs leave "
-              "free. With 1G, the only user gets at most 512M, and the only job of this user at most 256M" },
+      .help =
+          "limit in bytes for all keys, values and queues; N may end in K, M or G (default: 1G). Each user "
+          "gets at most half of the memory that the other users leave free; another host counts as one user. "
+          "Each job gets at most half of the memory that its user's other jobs leave free in the user's "
+          "share. Example for 1G: the only user gets at most 512M, and the only job of this user at most "
+          "256M" },
     { .name = "keep",
       .value = "SECONDS",
       .parse = parse_keep,

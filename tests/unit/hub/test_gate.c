@@ -240,7 +240,7 @@ Test(gate, a_stranger_keeps_little_memory)
     stranger(FIRST);
     sim_feed(&sim, FIRST, GREETING "01 " KEY_K "0000100000000000");
     sim_feed_bytes(&sim, FIRST, slice_of(bytes, sizeof(bytes)));
-    expect_closed(FIRST, "bytes before an agent confirmed the client's user");
+    expect_closed(FIRST, "before an agent confirmed the client's user: ");
 }
 
 Test(gate, half_an_authentication_is_closed_after_five_seconds)
@@ -1013,7 +1013,7 @@ Test(gate, a_finding_of_a_lost_agent_belongs_to_the_next_agent_of_its_host)
     start_node("10.0.0.1", AGENT_B, &secret, "demo", 1, 3);
     calls(AGENT, first, "\"ok\":true");
     calls(AGENT_B, second, "NOTICE_REFUSED");
-    calls(AGENT_B, second, "another node has already reported this subject");
+    calls(AGENT_B, second, "another node has already sent this finding");
     sim_disconnect(&sim, AGENT);
     calls(AGENT_B, second, "\"ok\":true");
     calls(AGENT_B, "{\"op\":\"why\"}", "second");

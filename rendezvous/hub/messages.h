@@ -73,13 +73,15 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, world_size, 1, WIRE_MAX_RANKS, MESSAGE_NONE, "")     \
     X(WHOLE, rank, 0, WIRE_MAX_RANKS, MESSAGE_NONE, "")
 
-#define FIELDS_OF_heartbeat(X)                                                                              \
-    X(LIST, workers, 0, 0, 0,                                                                               \
-      "changed processes: [local rank, state, CPU percent, kernel function, pid of a script's program]")    \
-    X(LIST, steps, 0, 0, 0, "progress: [local rank, step, number of the collective, its name]")             \
-    X(WHOLE, moved_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "since progress")                                   \
-    X(LIST, errors, 0, 0, 0, "last traceback line: [local rank, text]; empty text deletes it")              \
-    X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE, "received frames, including the frame of `token`") \
+#define FIELDS_OF_heartbeat(X)                                                                          \
+    X(LIST, workers, 0, 0, 0,                                                                           \
+      "changed processes: [local rank, state, CPU percent, kernel function, pid of the program that a " \
+      "script runs]")                                                                                   \
+    X(LIST, steps, 0, 0, 0, "progress: [local rank, step, number of the collective, its name]")         \
+    X(WHOLE, moved_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "time since progress")                          \
+    X(LIST, errors, 0, 0, 0, "last traceback line: [local rank, text]; empty text deletes it")          \
+    X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE,                                                \
+      "number of received frames; the first one carries `token`")                                       \
     ROUND_OF_SENDER(X)
 
 #define FIELDS_OF_hello(X)
@@ -106,7 +108,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 
 #define FIELDS_OF_join(X)                                                                            \
     X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "")                                              \
-    X(TEXT, instance, 0, LIMIT_TEXT - 1, 0, "from the answer to the first join")                     \
+    X(TEXT, instance, 0, LIMIT_TEXT - 1, 0, "copied from the answer to the first join")              \
     X(TEXT, version, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "of ddprun")                                 \
     X(TEXT, host, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "")                                             \
     X(WHOLE, pid, 1, INT32_MAX, MESSAGE_NEEDED, "")                                                  \
@@ -122,7 +124,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, store_port, 0, UINT16_MAX, 0, "port for the workers' store, if rank 0 runs here")       \
     X(FLAG, nproc_given, 0, 0, 0, "the user set `nproc`")                                            \
     X(FLAG, uneven, 0, 0, 0, "`nproc` may differ")                                                   \
-    X(TEXT, task, 0, LIMIT_TEXT - 1, 0, "scheduler with several ddprun per node")                    \
+    X(TEXT, task, 0, LIMIT_TEXT - 1, 0, "scheduler, if it starts several ddprun per node")           \
     X(TEXT, program, 0, LIMIT_TEXT - 1, 0, "program's name; empty = not compared")                   \
     X(TEXT, role, 0, LIMIT_TEXT - 1, 0, "of the workers")                                            \
     X(MARK, events, 0, 0, 0, "requests `event`")                                                     \
@@ -130,7 +132,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, max_no_progress, 0, INT32_MAX, 0, "")                                                   \
     X(WHOLE, backoff_ms, 0, MESSAGE_MS_MAX, 0, "least pause before a restart")                       \
     X(WHOLE, backoff_cap_ms, 0, MESSAGE_MS_MAX, 0, "greatest pause")                                 \
-    X(WHOLE, last_call_ms, 0, MESSAGE_MS_MAX, 0, "time for more nodes once enough have joined")      \
+    X(WHOLE, last_call_ms, 0, MESSAGE_MS_MAX, 0, "wait for more nodes after enough have joined")     \
     X(WHOLE, join_timeout_ms, 0, MESSAGE_MS_MAX, 0, "time for enough nodes to join")                 \
     X(WHOLE, node_timeout_ms, 0, MESSAGE_MS_MAX, 0, "0 = never")                                     \
     X(TEXT, join_knob, 0, LIMIT_TEXT - 1, 0, "option that sets `join_timeout_ms`")                   \
@@ -144,7 +146,8 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 #define FIELDS_OF_resume(X)                                     \
     X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "")         \
     X(TEXT, token, 0, LIMIT_TOKEN, MESSAGE_NEEDED, "from join") \
-    X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NEEDED, "received frames, including the frame of `token`")
+    X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NEEDED,      \
+      "number of received frames; the first one carries `token`")
 
 #define FIELDS_OF_failed(X)                                                              \
     X(WHOLE, rank, 0, WIRE_MAX_RANKS, MESSAGE_NEEDED, "")                                \
@@ -177,10 +180,10 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, 0, "of a finding")           \
     ROUND_OF_SENDER(X)
 
-#define FIELDS_OF_vouch(X)                                                \
-    X(WHOLE, conn, 1, 1ll << 53, MESSAGE_NEEDED, "from `who`")            \
-    X(WHOLE, rank, -1, WIRE_MAX_RANKS, -1, "-1 = process without rank")   \
-    X(WHOLE, pid, 0, INT32_MAX, 0, "0 = unknown; only the user is known") \
+#define FIELDS_OF_vouch(X)                                              \
+    X(WHOLE, conn, 1, 1ll << 53, MESSAGE_NEEDED, "from `who`")          \
+    X(WHOLE, rank, -1, WIRE_MAX_RANKS, -1, "-1 = process without rank") \
+    X(WHOLE, pid, 0, INT32_MAX, 0, "0 = only the user is known")        \
     ROUND_OF_SENDER(X)
 
 #define FIELDS_OF_owner(X)                                     \
@@ -200,7 +203,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, id, 1, MESSAGE_NUMBER_MAX, MESSAGE_NEEDED, "from `sample`") \
     X(LIST, stacks, 0, 0, 0, "as in report.json")                        \
     X(MARK, cut, 0, 0, 0, "")                                            \
-    X(LIST, calls, 0, 0, 0, "objects `flight call`")                     \
+    X(LIST, calls, 0, 0, 0, "objects `flight_call`")                     \
     ROUND_OF_SENDER(X)
 
 #define FIELDS_OF_trouble(X)                                                  \
@@ -249,8 +252,8 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 #define FIELDS_OF_resumed(X) X(WHOLE, received, 0, MESSAGE_NUMBER_MAX, 0, "calls since the first join")
 
 /* The lists in the answer to `status`. */
-#define FIELDS_OF_status_lists(X)                                          \
-    X(LIST, nodes, 0, 0, 0, "for each node, an object `node of a status`") \
+#define FIELDS_OF_status_lists(X)                    \
+    X(LIST, nodes, 0, 0, 0, "objects `node_status`") \
     X(LIST, members, 0, 0, 0, "ranks")
 
 /* The lists in the answer to `stacks`. */
@@ -301,8 +304,8 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(LIMIT, left_ms, 0, MESSAGE_NUMBER_MAX, -1, "until the store gives up")                          \
     X(LIMIT, last_call_ms, 0, MESSAGE_NUMBER_MAX, -1, "until the round begins with the joined nodes") \
     X(WHOLE, backoff_ms, 0, MESSAGE_NUMBER_MAX, 0, "until the next round may begin")                  \
-    X(LIST, nodes, 0, 0, 0, "the first hosts that wait")                                              \
-    X(LIST, missing, 0, 0, 0, "the first node ranks of a static job")                                 \
+    X(LIST, nodes, 0, 0, 0, "some of the waiting hosts")                                              \
+    X(LIST, missing, 0, 0, 0, "the lowest missing node ranks of a static job")                        \
     X(WHOLE, missing_count, 0, INT32_MAX, 0, "")
 
 #define FIELDS_OF_stop(X)                                                                       \
@@ -347,13 +350,14 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, conn, 1, MESSAGE_NUMBER_MAX, 0, "")                              \
     X(TEXT, peer, 0, LIMIT_TEXT, 0, "client's address, as the store sees it") \
     X(TEXT, store, 0, LIMIT_TEXT, 0, "store's address")                       \
-    X(MARK, owner, 0, 0, 0, "also find processes that are not workers")
+    X(MARK, owner, 0, 0, 0, "also find processes other than workers")
 
 #define FIELDS_OF_sample(X)                                            \
     X(WHOLE, id, 1, MESSAGE_NUMBER_MAX, 0, "")                         \
     X(TEXT, ranks, 0, LIMIT_TEXT - 1, 0, "such as 0,2-5; empty = all") \
     X(FLAG, native, 0, 0, 0, "also C frames")                          \
-    X(WHOLE, still_ms, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE, "without progress; also requests flight records")
+    X(WHOLE, still_ms, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE,            \
+      "time without progress; if present, also send flight records")
 
 /* The texts have the limits of record/flight_dump.h. */
 #define FIELDS_OF_flight_call(X)                                   \
@@ -372,7 +376,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 #define FIELDS_OF_findings(X)                        \
     X(FLAG, final, 0, 0, 0, "the job fails next")    \
     X(TEXT, text, 0, WIRE_MAX_JSON, 0, "the report") \
-    X(LIST, findings, 0, 0, 0, "`finding` objects; an empty list means that the hang is over")
+    X(LIST, findings, 0, 0, 0, "objects `finding`; empty = the hang is over")
 #define FIELDS_OF_left_waiting(X) FIELDS_OF_findings(X)
 #define FIELDS_OF_finding(X)                                     \
     X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, 0, "of a finding") \
@@ -388,13 +392,13 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 /* X(ID, struct, name, class, meaning). A call has its name in "op", and a push has its name in "push". Other messages
  * have no name. */
 #define MESSAGES(X)                                                                                        \
-    X(HEARTBEAT, heartbeat, "heartbeat", AGENT_CALL, "changes of the workers, or none")                    \
+    X(HEARTBEAT, heartbeat, "heartbeat", AGENT_CALL, "changes of the workers; may be empty")               \
     X(HELLO, hello, "hello", CALL, "checks that a store answers")                                          \
     X(JOB, job, "job", AGENT_CALL, "declares a job without rendezvous")                                    \
     X(WORKER_STARTED, worker_started, "worker_started", AGENT_CALL, "a worker runs")                       \
     X(WORKER_EXITED, worker_exited, "worker_exited", AGENT_CALL, "a worker has ended")                     \
     X(JOIN, join, "join", AGENT_CALL, "joins, or joins again after a round")                               \
-    X(RESUME, resume, "resume", AGENT_CALL, "replaces the connection of a node")                           \
+    X(RESUME, resume, "resume", AGENT_CALL, "replaces a node's connection")                                \
     X(FAILED, failed, "failed", AGENT_CALL, "a worker failed by itself; the node stops its other workers") \
     X(EXPLAIN, explain, "cause", AGENT_CALL, "more about a failed worker")                                 \
     X(DONE, done, "done", AGENT_CALL, "all workers of the node exited with 0")                             \
@@ -420,7 +424,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(RESUMED, resumed, "resume", ANSWER, "missed frames follow")                                          \
     X(STATUS_LISTS, status_lists, "status", ANSWER, "nodes and ranks")                                     \
     X(STACKS_LISTS, stacks_lists, "stacks", ANSWER, "stacks of all nodes")                                 \
-    X(ROUND, round, "round", PUSH, "the key space is empty: start the workers")                            \
+    X(ROUND, round, "round", PUSH, "start your workers; the key space is empty")                           \
     X(WAITING, waiting, "waiting", PUSH, "what the round waits for")                                       \
     X(STOP, stop, "stop", PUSH, "stop your workers, then send `stopped`")                                  \
     X(VERDICT, verdict, "verdict", PUSH, "the round is over: join again, or end")                          \
@@ -430,16 +434,16 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(FINDINGS, findings, "findings", PUSH, "findings while nodes or ranks wait")                          \
     X(LEFT_WAITING, left_waiting, "left_waiting", PUSH, "a rank that others wait for has ended")           \
     X(EVENT, event, "event", PUSH, "a line for the nodes' event logs")                                     \
-    X(SENDER, sender, "sender", PART, "last in every call of a node, except `join`")                       \
-    X(OP, op, "call", PART, "first in every call")                                                         \
-    X(PUSH, push, "push", PART, "first in every push")                                                     \
+    X(SENDER, sender, "sender", PART, "last member of a node's calls, except `join`")                      \
+    X(OP, op, "call", PART, "first member of every call")                                                  \
+    X(PUSH, push, "push", PART, "first member of every push")                                              \
     X(IDENTIFY, identify, "IDENTIFY", PART, "sent by the request IDENTIFY")                                \
     X(NODE, node, "node", PART, "in `nodes` of `round`")                                                   \
-    X(NODE_STATUS, node_status, "node of a status", PART, "in `nodes` of the answer `status`")             \
+    X(NODE_STATUS, node_status, "node_status", PART, "in `nodes` of the answer `status`")                  \
     X(CAUSE, cause, "cause", PART, "why a round ends")                                                     \
     X(EXIT, exit, "exit", PART, "exit codes; each node's --exit_code selects one")                         \
     X(FINDING, finding, "finding", PART, "in `findings`")                                                  \
-    X(FLIGHT_CALL, flight_call, "flight call", PART, "in `calls` of `sampled`")
+    X(FLIGHT_CALL, flight_call, "flight_call", PART, "in `calls` of `sampled`")
 
 #define X(ID, name, ...) MESSAGE_##ID,
 enum message_id { MESSAGES(X) MESSAGE_COUNT };

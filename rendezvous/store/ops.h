@@ -64,9 +64,9 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
     X(ADD,           0x04, 3,  3,  KEY, DELTA, NIL,          false, true,  "i64 sum",                        \
       "adds to a counter in decimal text; a missing counter is 0")                                           \
     X(CHECK,         0x05, 4,  4,  KEYS, NIL, NIL,           false, false, "u8: 0 yes, 1 no",                \
-      "asks whether all keys exist; non-empty queues count as keys, also in WAIT")                           \
+      "asks whether all keys exist; non-empty queues count as keys")                           \
     X(WAIT,          0x06, 5,  5,  KEYS, NIL, NIL,           true,  false, "u8 0",                           \
-      "waits until all keys exist")                                                                    \
+      "waits until all keys exist, as in CHECK")                                                                    \
     X(GETNUMKEYS,    0x07, 6,  6,  NIL, NIL, NIL,            false, false, "i64 count",                      \
       "counts keys, but not queues")                                                                         \
     X(WATCH_KEY,     NO,   NO, 7,  KEY, NIL, NIL,            false, false, "u8 3",                           \

@@ -361,7 +361,7 @@ for page in README.md docs/*.md; do
         "attempt 0 failed: "*) tested_by "e2e/test_ddprun_restart compares this line" ;;
         "n0 slots="*) check "$what: the line of a file" reads_hostfile "$command" ;;
         "options.device = "*) check "$what: the constant" is_in_sources "${command##* }" ;;
-        "struct "* | "i64 "* | "u32 "* | "a refusal" | "every answer" | "flight call" | "its logs" | "node of a status")
+        "struct "* | "i64 "* | "u32 "* | "a refusal" | "every answer" | "its logs")
             check "$what: the name" is_in_sources "$command"
             ;;
         mpirun* | mpiexec*) tested_by "shell/test_mpirun.sh runs it" ;;

@@ -111,8 +111,9 @@ Test(make_formats, a_text_goes_on_from_file_to_file)
     dataset_free(&many);
 }
 
-#define EARLIER_SET \
-    ": train would read this file of an earlier set with the new set; remove the files of the earlier set\n"
+#define EARLIER_SET                                                                                        \
+    ": this file is from an earlier set, but 'train' would read it with the new set; remove the files of " \
+    "the earlier set\n"
 
 Test(make_formats, what_cannot_be_made_is_refused)
 {
@@ -136,8 +137,8 @@ Test(make_formats, what_cannot_be_made_is_refused)
     make_fails("--samples 200 --gzip --out @/d", "/d/train-images-idx3-ubyte" EARLIER_SET);
     fclose(fopen(test_path("d/test_batch.bin"), "w"));
     make_fails("--samples 100 --out @/d",
-               "/d: train would read the files of CIFAR-10 here instead of the new "
-               "set; use another --out directory\n");
+               "/d: 'train' would read the files of CIFAR-10 in this directory instead of the new set; use "
+               "another --out directory\n");
 }
 
 Test(make_formats, the_help_and_the_summary_are_worded_like_this)

@@ -304,8 +304,8 @@ Test(collective_check, what_a_call_is_for_must_be_the_same)
     for (int r = 0; r < 2; r++)
         ranks_expect_error(
             &run, r, DDP_ERR_MISMATCH,
-            (const char *const[]){ "ranks call all_reduce #2 (f32 x 8, sum) for different data",
-                                   "rank 0 for bucket 0 of 2, rank 1 for bucket 1 of 2", NULL });
+            (const char *const[]){ "ranks disagree: in all_reduce #2 (f32 x 8, sum), rank 0",
+                                   "rank 0 passes bucket 0 of 2, but rank 1 passes bucket 1 of 2", NULL });
     ranks_free(&run);
 }
 
@@ -448,7 +448,7 @@ Test(call_record, the_call_is_told_before_anything_else)
     expect(said(3, "barrier #2", "x", "y"), said(1, "broadcast #2 (f32 x 1, root 0)", "", ""),
            "ranks disagree: rank 1 called broadcast #2 (f32 x 1, root 0), rank 3 called barrier #2");
     expect(said(0, "all_reduce #9", "bucket 1", ""), said(1, "all_reduce #9", "", ""),
-           "ranks call all_reduce #9 for different data: rank 0 for bucket 1, rank 1 for unknown data");
+           "ranks disagree: in all_reduce #9, rank 0 passes bucket 1, but rank 1 passes unknown data");
     expect(
         said(0, "barrier #9", "", "all_reduce #8 gave 1"), said(1, "barrier #9", "", "all_reduce #8 gave 2"),
         "ranks have different values after a call (checksums): on rank 0 all_reduce #8 gave 1, on rank 1 "

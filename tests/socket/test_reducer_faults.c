@@ -274,7 +274,7 @@ static void forward_too_early(struct rank *me)
     snprintf(must, sizeof(must), "rank %d: reducer: forward ", me->rank);
     rank_expect(me,
                 status == DDP_ERR_ARG && strncmp(ddp_last_error(), must, strlen(must)) == 0 &&
-                    strstr(ddp_last_error(), "bucket 1 of 4;") != NULL &&
+                    strstr(ddp_last_error(), "bucket: 1 of 4;") != NULL &&
                     strstr(ddp_last_error(), "; 5 of 6 parameters") != NULL &&
                     strstr(ddp_last_error(), ": #0 \"fc1.weight\" (bucket ") != NULL,
                 "%s", ddp_last_error());

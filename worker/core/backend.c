@@ -83,8 +83,8 @@ static ddp_status open_library(const char *given, void **handle, struct ddp_err 
             "path of %s",
             given, dlerror(), name);
     return ddp_fail(err, DDP_ERR_UNSUPPORTED,
-                    "%s: cannot load, but needed to use a GPU: %.300s; install it beside libddp, or set "
-                    "DDP_CUDA_LIBRARY=FILE",
+                    "%s: cannot load this library, which is required for a GPU: %.300s; install the library "
+                    "beside libddp, or set DDP_CUDA_LIBRARY=FILE",
                     name, dlerror());
 }
 

@@ -94,11 +94,12 @@ static ddp_status leave_card(const struct bootstrap *b, struct ddp_err *err)
     if (status != DDP_OK)
         return ddp_wrap(err, "joining as rank %d", b->rank);
     if (theirs != NULL)
-        status = ddp_fail(err, DDP_ERR_MISMATCH,
-                          "rank %d has already joined as another process: \"%.*s\" (pid, pid namespace, boot "
-                          "id, host); this process is \"%s\"; start each rank only once; if another run uses "
-                          "the key prefix %s in this store, give each run its own TORCHELASTIC_RUN_ID",
-                          b->rank, CARD, theirs, card, b->prefix);
+        status =
+            ddp_fail(err, DDP_ERR_MISMATCH,
+                     "rank %d has already joined as process \"%.*s\", but this process is \"%s\" (pid, pid "
+                     "namespace, boot id, host); start each rank only once; if the processes are from "
+                     "two runs, give each run its own TORCHELASTIC_RUN_ID",
+                     b->rank, CARD, theirs, card);
     free(theirs);
     return status;
 }
@@ -129,9 +130,10 @@ static int list_missing(const struct bootstrap *b, char *list, size_t room)
     return missing;
 }
 
-/* Fail with an error that lists the ranks that have not joined. A ddprun store reports missing ranks itself, by a named
- * barrier. PyTorch's store has no such barrier, so this process must search for them. */
-static ddp_status name_missing(const struct bootstrap *b, struct ddp_err *err)
+/* Fail because the time for `key` has passed. The error lists the ranks that have not joined. A ddprun store reports
+ * missing ranks itself, by a named barrier. PyTorch's store has no such barrier, so this process must search for
+ * missing ranks. */
+static ddp_status name_missing(const struct bootstrap *b, const char *key, struct ddp_err *err)
 {
     char list[512];
     int missing = list_missing(b, list, sizeof(list));
@@ -142,9 +144,10 @@ static ddp_status name_missing(const struct bootstrap *b, struct ddp_err *err)
                         b->world_size, b->timeout_ms / 1000.0);
     if (missing == 0)
         return ddp_fail(err, DDP_ERR_TIMEOUT,
-                        "all %d ranks have joined, but rank 0 has not completed the start within %g s; "
-                        "--timeout of ddprun or DDPRUN_INIT_TIMEOUT_MS sets the default time limit",
-                        b->world_size, b->timeout_ms / 1000.0);
+                        "all %d ranks have joined, but no rank has set the store's key %s within %g s; check "
+                        "the logs of all ranks; --timeout of ddprun or DDPRUN_INIT_TIMEOUT_MS sets the "
+                        "default time limit",
+                        b->world_size, key, b->timeout_ms / 1000.0);
     return ddp_fail(err, DDP_ERR_TIMEOUT,
                     "%d of %d ranks %s not joined within %g s: rank %s; check that all are started with "
                     "the same MASTER_ADDR, MASTER_PORT and WORLD_SIZE",
@@ -163,7 +166,7 @@ ddp_status bootstrap_card(const struct bootstrap *bootstrap, int rank, struct bo
     ddp_status status =
         ddp_store_get(bootstrap->store, key, bootstrap_remaining_ms(bootstrap), &text, &len, err);
     if (status == DDP_ERR_TIMEOUT)
-        return name_missing(bootstrap, err);
+        return name_missing(bootstrap, key, err);
     if (status != DDP_OK)
         return ddp_wrap(err, "waiting for rank %d", rank);
     if (len >= CARD ||
@@ -171,8 +174,10 @@ ddp_status bootstrap_card(const struct bootstrap *bootstrap, int rank, struct bo
                card->host) != 4 ||
         card->pid <= 0)
         status =
-            ddp_fail(err, DDP_ERR_CORRUPT, "the store's key %s holds \"%.60s\", which is not a rank's entry",
-                     key, (const char *)text);
+            ddp_fail(err, DDP_ERR_CORRUPT,
+                     "the store's key %s holds \"%.60s\" instead of pid, pid namespace, boot id and host of "
+                     "rank %d; check that no other program writes this key",
+                     key, (const char *)text, rank);
     free(text);
     return status;
 }
@@ -261,7 +266,7 @@ ddp_status bootstrap_fetch(const struct bootstrap *bootstrap, const char *what, 
     ddp_status status =
         ddp_store_get(bootstrap->store, key, left_with_slack_ms(bootstrap), &message, &found, err);
     if (status == DDP_ERR_TIMEOUT)
-        return name_missing(bootstrap, err);
+        return name_missing(bootstrap, key, err);
     if (status != DDP_OK)
         return ddp_wrap(err, "waiting for %s", key);
     if (((char *)message)[0] == '-') {

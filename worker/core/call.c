@@ -131,10 +131,10 @@ ddp_status call_check(const struct call *call, int rank, int world, struct ddp_e
     if ((in_bytes > 0 && call->in == NULL) || (out_bytes > 0 && call->out == NULL))
         return ddp_fail(err, DDP_ERR_ARG, "%s: `%s` is NULL", word, in_bytes > 0 && !call->in ? "in" : "out");
     if (overlaps_wrongly(call, in_bytes, out_bytes, rank))
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "%s: `in` and `out` overlap: the buffers must be separate, or one buffer must be "
-                        "this rank's part of the other",
-                        word);
+        return ddp_fail(err, DDP_ERR_ARG, "%s: `in` and `out` overlap; use separate buffers, or %s", word,
+                        in_bytes == out_bytes
+                            ? "the same buffer for both"
+                            : "let the smaller buffer be this rank's part of the larger buffer");
     return DDP_OK;
 }
 

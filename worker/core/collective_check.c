@@ -89,10 +89,12 @@ static ddp_status collective_check_compare(const struct call_record *a, const st
                         "the same order and with the same arguments on all ranks",
                         low->rank, low->call, high->rank, high->call);
     if (strcmp(low->what, high->what) != 0)
-        return ddp_fail(err, DDP_ERR_MISMATCH,
-                        "ranks call %s for different data: rank %d for %s, rank %d for %s", low->call,
-                        low->rank, or_else(low->what, "unknown data"), high->rank,
-                        or_else(high->what, "unknown data"));
+        return ddp_fail(
+            err, DDP_ERR_MISMATCH,
+            "ranks disagree: in %s, rank %d passes %s, but rank %d passes %s; pass the same data in "
+            "the same order on all ranks",
+            low->call, low->rank, or_else(low->what, "unknown data"), high->rank,
+            or_else(high->what, "unknown data"));
     if (strcmp(low->before, high->before) != 0)
         return ddp_fail(
             err, DDP_ERR_MISMATCH,
@@ -255,7 +257,11 @@ static ddp_status compare_with_first(struct ddp_ctx *ctx, const struct call *cal
     if (status != DDP_OK)
         return status;
     if (!collective_check_decode(first, &theirs))
-        status = ddp_fail(err, DDP_ERR_CORRUPT, "the store's key %s does not hold the record of a call", key);
+        status = ddp_fail(
+            err, DDP_ERR_CORRUPT,
+            "the store's key %s holds no valid record of a rank's call; check that no other program writes "
+            "this key, and that all ranks run the same version",
+            key);
     else
         status = collective_check_compare(&mine, &theirs, err);
     if (status == DDP_ERR_MISMATCH) {

@@ -110,11 +110,10 @@ static ddp_status recognize(int fd, const struct segment_offer *offer, size_t by
     int seals = fcntl(fd, F_GET_SEALS);
     if (st.st_dev != offer->device || st.st_ino != offer->inode || st.st_size != (off_t)bytes || seals < 0 ||
         (seals & SEALS) != SEALS)
-        return ddp_fail(
-            err, DDP_ERR_CORRUPT,
-            "descriptor %d of pid %d is not this job's shared memory: device, inode, size (%lld bytes; "
-            "expected: %zu) or seals differ",
-            offer->fd, offer->pid, (long long)st.st_size, bytes);
+        return ddp_fail(err, DDP_ERR_CORRUPT,
+                        "descriptor %d of pid %d is not this job's shared memory: the size (%lld bytes, "
+                        "expected: %zu), the inode, the device number or the seals differ; restart the job",
+                        offer->fd, offer->pid, (long long)st.st_size, bytes);
     if (st.st_uid != geteuid())
         return ddp_fail(
             err, DDP_ERR_CORRUPT,

@@ -196,7 +196,7 @@ ddp_status gpu_owns(const struct gpu *gpu, const void *at, bool *owns, struct dd
         gpu->call.last_error();
         return DDP_OK;
     }
-    return gpu_check(gpu, error, "cannot find the memory of a buffer", err);
+    return gpu_check(gpu, error, "cannot find out whether a buffer is in GPU memory", err);
 }
 
 /* Allocate device memory and zero it on stream 0. Wait until all bytes are zero, because the program may use the memory

@@ -61,11 +61,10 @@ static size_t list_unready(const struct reducer_step *step, char list[LIST])
  * uneven inputs. Without uneven inputs, the first of these calls begins the step. */
 static ddp_status misuse_no_forward(const struct reducer_step *step, size_t i, struct ddp_err *err)
 {
-    return ddp_fail(
-        err, DDP_ERR_ARG,
-        "reducer: ddp_reducer_ready or ddp_reducer_unused was called for parameter %zu \"%.100s\", but no "
-        "step has begun; with ddp_reducer_options.uneven, call ddp_reducer_forward before the backward pass",
-        i, step->params[i].name);
+    return ddp_fail(err, DDP_ERR_ARG,
+                    "reducer: parameter %zu \"%.100s\" was marked ready or unused, but no step has begun; "
+                    "ddp_reducer_options.uneven is set, so call ddp_reducer_forward before the backward pass",
+                    i, step->params[i].name);
 }
 
 /* Report that ddp_reducer_finish was called before all parameters were ready. The usual cause is that the loss does not
@@ -92,8 +91,8 @@ static ddp_status misuse_unfinished(const struct reducer_step *step, struct ddp_
             "reducer: forward was called before the last step ended; call ddp_reducer_finish first");
     return ddp_fail(
         err, DDP_ERR_ARG,
-        "reducer: forward was called before the last step ended; call ddp_reducer_finish first (next is "
-        "bucket %zu of %zu; %zu of %zu parameters are not marked ready: %s%s)",
+        "reducer: forward was called before the last step ended; call ddp_reducer_finish first (next "
+        "bucket: %zu of %zu; %zu of %zu parameters are not marked ready: %s%s)",
         step->launched, step->plan->count, missing, step->n, list, missing > LISTED ? ", and others" : "");
 }
 

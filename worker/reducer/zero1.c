@@ -500,8 +500,9 @@ static ddp_status check_states(const ddp_zero1 *zero)
     if (needs <= zero->states)
         return DDP_OK;
     ddp_fail(&err, DDP_ERR_ARG,
-             "ddp_zero1_step: the rule needs %d state arrays, but ddp_zero1_create allocated %d; pass to "
-             "ddp_zero1_create the rule and momentum that ddp_zero1_step uses",
+             "ddp_zero1_step: the changed rule needs %d state arrays, but ddp_zero1_create allocated %d; "
+             "pass this "
+             "rule and momentum to ddp_zero1_create",
              needs, zero->states);
     return zero1_fail(zero, &err);
 }

@@ -273,7 +273,7 @@ static ddp_status check_files(const struct train_options *o, struct ddp_err *err
     if ((o->init_from != NULL || o->export_to != NULL) && !llmc_knows(&models[o->model]))
         return ddp_fail(
             err, DDP_ERR_ARG,
-            "--%s: --model %s has no format of llm.c; use a GPT-2 model, such as --model gpt2:124M",
+            "--%s: llm.c has no file format for --model %s; use a GPT-2 model, such as --model gpt2:124M",
             o->init_from != NULL ? "init_from" : "export", models[o->model].name);
     if (o->hash_steps && o->metrics == NULL)
         return ddp_fail(err, DDP_ERR_ARG,
@@ -339,7 +339,7 @@ ddp_status train_options_parse(struct train_options *o, int argc, char *const ar
         return ddp_fail(err, DDP_ERR_ARG,
                         "--grow: %s; add --resume with --checkpoint DIR, and --global_batch N",
                         o->resume ? "with --batch, the global batch would change with the number of workers"
-                                  : "the restarted job would begin again");
+                                  : "the restarted job would lose its progress");
     if (o->batch == 0 && o->global_batch == 0)
         o->batch = 100;
     return DDP_OK;

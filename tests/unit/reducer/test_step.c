@@ -174,11 +174,8 @@ Test(reducer_step, with_uneven_inputs_forward_may_not_be_left_out)
 {
     step.uneven = true;
     ready(4);
-    expect("ready 4: reducer: ddp_reducer_ready or ddp_reducer_unused was called for parameter 4 "
-           "\"fc2.bias\", but "
-           "no step has begun; with ddp_reducer_options.uneven, call ddp_reducer_forward before the "
-           "backward "
-           "pass\n");
+    expect("ready 4: reducer: parameter 4 \"fc2.bias\" was marked ready or unused, but no step has begun; "
+           "ddp_reducer_options.uneven is set, so call ddp_reducer_forward before the backward pass\n");
     whole_step();
     expect("forward, buffers\n"
            "ready 4\n"
@@ -292,7 +289,7 @@ Test(reducer_step, misuse_is_named)
         "ready 4: reducer: parameter 4 \"fc2.bias\" (bucket 0) was marked ready twice in one step; check "
         "that ddp_reducer_finish was called\n"
         "forward: reducer: forward was called before the last step ended; call ddp_reducer_finish first "
-        "(next is bucket 0 of 3; 4 of 5 parameters are not marked ready: #0 \"embed\" (bucket 2), #1 "
+        "(next bucket: 0 of 3; 4 of 5 parameters are not marked ready: #0 \"embed\" (bucket 2), #1 "
         "\"fc1.weight\" (bucket 1), "
         "#2 \"fc1.bias\" "
         "(bucket 1), #3 "
@@ -313,7 +310,7 @@ Test(reducer_step, an_evaluation_may_have_forwards_without_a_backward)
     expect("forward, buffers\n"
            "forward, buffers\n"
            "forward: reducer: forward was called before the last step ended; call ddp_reducer_finish first "
-           "(next is bucket 0 of 3; 5 of 5 parameters are not marked ready: #0 \"embed\" (bucket 2), #1 "
+           "(next bucket: 0 of 3; 5 of 5 parameters are not marked ready: #0 \"embed\" (bucket 2), #1 "
            "\"fc1.weight\" (bucket 1), "
            "#2 \"fc1.bias\" "
            "(bucket 1), #3 "

@@ -280,8 +280,8 @@ static ddp_status check_leftover(const struct maker_order *o, const char *name, 
     ddp_status status = files_join(path, o->out, name, err);
     if (status == DDP_OK && access(path, F_OK) == 0)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "%s: train would read this file of an earlier set with the new set; remove the "
-                        "files of the earlier set",
+                        "%s: this file is from an earlier set, but 'train' would read it with the new set; "
+                        "remove the files of the earlier set",
                         path);
     return status;
 }
@@ -334,8 +334,8 @@ static ddp_status make_idx(const struct maker_order *o, ddp_random *luck, struct
     if (cifar_find(found, o->out))
         return ddp_fail(
             err, DDP_ERR_ARG,
-            "%s: train would read the files of CIFAR-10 here instead of the new set; use another --out "
-            "directory",
+            "%s: 'train' would read the files of CIFAR-10 in this directory instead of the new set; use "
+            "another --out directory",
             found);
     for (unsigned i = 0; i < 4 && status == DDP_OK && o->gzip; i++)
         status = check_leftover(o, dataset_file_name(i / 2, i % 2), err);

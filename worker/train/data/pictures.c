@@ -55,8 +55,8 @@ static ddp_status check_magic(const uint8_t *head, int dims, struct ddp_err *err
     if (magic == expected)
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_CORRUPT,
-                    "offset 0: magic number 0x%08x: must be 0x%08x (IDX, bytes, %d dimension%s)", magic,
-                    expected, dims, dims == 1 ? "" : "s");
+                    "offset 0: magic number 0x%08x: must be 0x%08x (IDX file of bytes with %d dimension%s)",
+                    magic, expected, dims, dims == 1 ? "" : "s");
 }
 
 /* Read the sizes and compute the length of the file. Set unused dimensions to 1, so that the product of all three
@@ -253,7 +253,7 @@ static ddp_status load_training(struct cifar *c, const char *dir, struct ddp_err
         if (!there && missing == 0)
             missing = i;
         if (there && missing != 0)
-            return ddp_wrap(err, "%s: an earlier file of the set is missing", name);
+            return ddp_wrap(err, "%s: a file with a lower number is missing", name);
         if (there)
             status = cifar_add(c, path, err);
     }

@@ -540,7 +540,8 @@ static ddp_status value_HOST(const char *text, void *to, struct ddp_err *err)
                         "a name or an address without a port; set the port with --master_port, or set "
                         "host and port with --rdzv_endpoint=HOST:PORT");
     if (!endpoint_is_host(text + bracket, len - 2 * bracket) || len >= ENDPOINT_HOST_MAX)
-        return ddp_fail(err, DDP_ERR_ARG, "a name or an address of letters, digits and . - _ : %%");
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "a name or an address of letters, digits and the characters '.-_:%%'");
     snprintf(to, ENDPOINT_HOST_MAX, "%.*s", (int)(len - 2 * bracket), text + bracket);
     return DDP_OK;
 }

@@ -306,8 +306,8 @@ static ddp_status add_spec(struct specs *s, const char *name, const struct tail 
     const char *count = tail->count;
     if (!is_name(name))
         return ddp_fail(err, DDP_ERR_ARG,
-                        "'%.64s' is not a host name; expected HOST or USER@HOST of letters, digits and . - _ "
-                        ": %%; a part must not begin with '-'",
+                        "'%.64s' is not a host name; expected HOST or USER@HOST of letters, digits and the "
+                        "characters '.-_:%%'; a part must not begin with '-'",
                         name);
     const int slots = slots_of(count);
     if (known != NULL && (slots == 0 || known->slots == 0 || known->slots > CLI_NPROC_MAX - slots))

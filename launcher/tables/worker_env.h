@@ -42,7 +42,7 @@
     X(TORCH_NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async, true,                                            \
       "NCCL's error handling: 1 unless inherited")                                                           \
     X(NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async_old, true,                                              \
-      "name of TORCH_NCCL_ASYNC_ERROR_HANDLING before PyTorch 2.2")                                          \
+      "old name of TORCH_NCCL_ASYNC_ERROR_HANDLING (before PyTorch 2.2)")                                    \
     X(CUDA_VISIBLE_DEVICES, "%s", f->visible, f->visible != NULL,                                            \
       "the one GPU of this worker, with --virtual_local_rank")                                               \
     X(HIP_VISIBLE_DEVICES, "%s", f->visible, f->visible != NULL && f->hip,                                   \
@@ -56,9 +56,9 @@
     X(DDPRUN_ATTEMPT, "%d", f->attempt, true, "number of earlier starts of the workers")                     \
     X(DDPRUN_INIT_TIMEOUT_MS, "%llu", (unsigned long long)f->timeout_ms, f->timeout_ms > 0,                  \
       "how long workers wait for each other (--timeout)")                                                    \
-    X(DDPRUN_COOKIE, "%s", f->cookie, f->cookie != NULL,                                                     \
-      "random text that identifies processes of this job")                                                   \
-    X(DDPRUN_FLIGHT_SHM, "%s", f->page, f->page[0] != '\0', "shared memory: libddp records steps and calls") \
+    X(DDPRUN_COOKIE, "%s", f->cookie, f->cookie != NULL, "random text that identifies this job's processes") \
+    X(DDPRUN_FLIGHT_SHM, "%s", f->page, f->page[0] != '\0',                                                  \
+      "shared memory where libddp records steps and calls")                                                  \
     X(DDP_FLIGHT_RECORDER, "%s%s", ENV_PATH(f->flight), f->flight != NULL,                                   \
       "directory of libddp's flight records")                                                                \
     X(TORCH_FR_BUFFER_SIZE, "%s", f->torch_calls, f->torch_flight != NULL,                                   \
@@ -67,17 +67,17 @@
       "--flight_recorder: at a timeout, PyTorch writes its record")                                          \
     X(TORCH_FR_DUMP_TEMP_FILE, "%s%s/" FLIGHT_TORCH_STEM, ENV_PATH(f->torch_flight),                         \
       f->torch_flight != NULL,                                                                               \
-      "--flight_recorder: prefix of PyTorch's file paths; PyTorch appends the rank")                         \
+      "--flight_recorder: path prefix of PyTorch's records; PyTorch appends the rank")                       \
     X(TORCH_NCCL_DEBUG_INFO_PIPE_FILE, "%s%s/" FLIGHT_PIPE_STEM, ENV_PATH(f->torch_flight),                  \
       f->torch_flight != NULL && f->torch_pipes,                                                             \
       "--flight_recorder: prefix of FIFO paths; PyTorch appends the rank; ddprun writes to a "               \
       "FIFO to request a record")                                                                            \
     X(TORCH_NCCL_TRACE_BUFFER_SIZE, "%s", f->torch_calls, f->torch_flight != NULL,                           \
-      "name of TORCH_FR_BUFFER_SIZE before PyTorch 2.9")                                                     \
+      "old name of TORCH_FR_BUFFER_SIZE (before PyTorch 2.9)")                                               \
     X(TORCH_NCCL_DUMP_ON_TIMEOUT, "%s", "1", f->torch_flight != NULL,                                        \
-      "name of TORCH_FR_DUMP_ON_TIMEOUT before PyTorch 2.9")                                                 \
+      "old name of TORCH_FR_DUMP_ON_TIMEOUT (before PyTorch 2.9)")                                           \
     X(TORCH_NCCL_DEBUG_INFO_TEMP_FILE, "%s%s/" FLIGHT_TORCH_STEM, ENV_PATH(f->torch_flight),                 \
-      f->torch_flight != NULL, "name of TORCH_FR_DUMP_TEMP_FILE before PyTorch 2.9")                         \
+      f->torch_flight != NULL, "old name of TORCH_FR_DUMP_TEMP_FILE (before PyTorch 2.9)")                   \
     X(DDPRUN_TERMINAL, "%s", "1", f->terminal, "stderr is shown on a terminal")
 
 enum worker_env_var {

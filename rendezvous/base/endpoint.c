@@ -54,8 +54,9 @@ static ddp_status set_host(struct endpoint *out, const char *host, size_t len, c
         return ddp_fail(err, DDP_ERR_ARG, "the host in '%.64s...' is longer than %zu bytes", whole,
                         sizeof(out->host) - 1);
     if (len > 0 && !endpoint_is_host(host, len))
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "a host has only letters, digits and . - _ : %%, and does not begin with '-'");
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "a host may have only letters, digits and the characters '.-_:%%', and must not begin with '-'");
     memcpy(out->host, host, len);
     out->host[len] = '\0';
     return DDP_OK;

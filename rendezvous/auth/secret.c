@@ -431,10 +431,11 @@ static void munge_fail(struct secret_call *c, const struct munge *m, void *conte
     if (text == NULL)
         text = m->text(error);
     if (error == MUNGE_UNAUTHORIZED && c->seals)
-        ddp_fail(&c->err, DDP_ERR_UNSUPPORTED,
-                 "MUNGE: %.200s: munged reports a user id other than %u for this process, as in a user "
-                 "namespace; run outside a user namespace, or use --secret_file",
-                 text, (unsigned)geteuid());
+        ddp_fail(
+            &c->err, DDP_ERR_UNSUPPORTED,
+            "MUNGE: %.200s: munged reports a user id other than %u for this process, probably because the "
+            "process is in a user namespace; run outside a user namespace, or use --secret_file",
+            text, (unsigned)geteuid());
     else if (error == MUNGE_UNAUTHORIZED)
         ddp_fail(&c->err, DDP_ERR_UNSUPPORTED,
                  "MUNGE: %.200s: the secret is for another user, or this process is in a user namespace; "

@@ -457,7 +457,7 @@ static void receive_handshake(struct tls *t, struct slice bytes)
     if (n == bytes.len)
         return;
     if (t->state == TLS_HANDSHAKE)
-        tls_fail(t, "too many bytes before the end of the handshake", NULL);
+        tls_fail(t, "the peer sent too many bytes during the handshake", NULL);
     else
         append_input(t, slice_of((const char *)bytes.data + n, bytes.len - n));
 }

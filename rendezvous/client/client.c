@@ -216,7 +216,11 @@ static void apply_outcome(struct client_call *c, uint8_t outcome, const char *js
     if (!client_ok(c) || outcome == 0)
         return;
     if (outcome >= OUTCOMES) {
-        client_fail(c, DDP_ERR_CORRUPT, "the store has sent an unknown outcome, %u", outcome);
+        client_fail(
+            c, DDP_ERR_CORRUPT,
+            "the answer to the barrier has the unknown outcome %u; use the same version of ddprun on all "
+            "hosts",
+            outcome);
         return;
     }
     cJSON *object = cJSON_Parse(json);

@@ -42,10 +42,8 @@ static const struct ctl_command commands[] = {
     { "explain", "[CODE]",
       "print the meaning and remedy of a finding, an exit code or a signal, or list all codes", NULL, false,
       NULL },
-    { "flight", "FILES...",
-      "compare flight records: find ranks that are behind or have made another "
-      "call",
-      NULL, false, ctl_format_flight },
+    { "flight", "FILES...", "compare flight records: find ranks that are behind, or whose calls differ", NULL,
+      false, ctl_format_flight },
     { 0 },
 };
 
@@ -357,7 +355,7 @@ static const char head[] =
 static const char *const exit_codes[] = {
     "success",
     "the store cannot be reached or rejects the request, or a file cannot be read or written",
-    "wrong usage, no job or store was found, or the secret cannot be read",
+    "the command line is wrong, no job or store was found, or the secret cannot be read",
 };
 enum { EXIT_CODES = sizeof(exit_codes) / sizeof(exit_codes[0]) };
 

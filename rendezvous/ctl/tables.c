@@ -657,7 +657,7 @@ static bool append_none_behind(const cJSON *answer, struct buf *out)
         return buf_printf(out, "behind    none%s\n", is_complete ? "" : " (of the ranks with a record)");
     const bool ok = !is_complete ? buf_printf(out, "behind    none (of the ranks with a record); ") &&
                                        append_ranks(answer, "there", out) && buf_printf(out, " reached ")
-                                 : buf_printf(out, "behind    none; last call of all ranks: ");
+                                 : buf_printf(out, "behind    none; all ranks reached ");
     return ok && ctl_cell_text(answer, "front", out) && buf_printf(out, "\n");
 }
 

@@ -294,7 +294,7 @@ static void finish_timeline(struct making *m)
     m->now_ms = t->end_ms;
     end_band(m);
     for (size_t i = 0; i < t->n_rows && !m->no_memory; i++) {
-        close_bar(m, i, TIMELINE_JOB, "the log does not show the end");
+        close_bar(m, i, TIMELINE_JOB, "the log does not show the end of this state");
         t->rows[i].name = format_row_name(m, &t->rows[i]);
         m->no_memory = m->no_memory || t->rows[i].name == NULL;
     }

@@ -142,7 +142,7 @@ static const char tail[] =
     "all can read and write every key. With --secret_file, the store serves other hosts: ddprun\n"
     "there must have the secret of the job, and confirms the connections of its workers.\n"
     "\n"
-    "exit status: 0 ended by a signal, 1 cannot listen or run, 2 wrong usage\n";
+    "exit status: 0 ended by a signal, 1 cannot listen or run, 2 wrong command line\n";
 
 ddp_status daemon_options_parse(int argc, char *const argv[], struct daemon_options *out, struct ddp_err *err)
 {

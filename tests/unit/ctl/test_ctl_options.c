@@ -175,7 +175,7 @@ Test(ctl_options, help_and_version_need_nothing_else)
     cr_assert(ctl_options_text(&o, &text) && buf_append(&text, "", 1));
     cr_assert_not_null(strstr((char *)text.data, "  cancel NAME             cancel"));
     cr_assert_not_null(strstr((char *)text.data, ".BR cancel \" \\fINAME\\fR\""));
-    cr_assert_not_null(strstr((char *)text.data, "\n  2  wrong"));
-    cr_assert_not_null(strstr((char *)text.data, "\n.TP\n.B 2\nwrong"));
+    cr_assert_not_null(strstr((char *)text.data, "\n  2  the command"));
+    cr_assert_not_null(strstr((char *)text.data, "\n.TP\n.B 2\nthe command"));
     buf_free(&text);
 }

@@ -97,7 +97,7 @@ Test(flight_compare, all_at_one_place_is_said_so)
 {
     for (int rank = 0; rank < 4; rank++)
         give(rank, CALL(5, "all_reduce", 8, "started"));
-    expect("behind    none; last call of all ranks: all_reduce #5 (f32 x 8, sum)\n");
+    expect("behind    none; all ranks reached all_reduce #5 (f32 x 8, sum)\n");
     cr_expect_null(strstr(compare(), "missing"));
 }
 
@@ -182,14 +182,14 @@ Test(flight_compare, pickles_of_pytorch_name_call_and_line)
            "evaluate (train.py:11)\n");
     expect("   1  broadcast #4 (Float x 8)    scheduled  evaluate (train.py:11)\n");
     expect("behind    none\n");
-    cr_expect_null(strstr(compare(), "last call of all ranks"));
+    cr_expect_null(strstr(compare(), "all ranks reached"));
 }
 
 Test(flight_compare, a_name_with_a_newline_stays_on_its_line)
 {
     for (int rank = 0; rank < 4; rank++)
         give(rank, CALL(5, "all\\nreduce", 8, "started"));
-    expect("last call of all ranks: all?reduce #5");
+    expect("all ranks reached all?reduce #5");
     cr_expect_null(strstr(compare(), "all\nreduce"));
 }
 

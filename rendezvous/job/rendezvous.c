@@ -187,7 +187,7 @@ static enum rdzv_state gather(struct rdzv *r, struct node *node, const struct rd
     return RDZV_GATHERING;
 }
 
-/* Format the reason of a `leave`, such as "SIGTERM from pid 77 (bash) of bob". Without a signal, return the reason
+/* Format the reason of a `leave`, such as "SIGTERM from bash (pid 77, uid 1000)". Without a signal, return the reason
  * that the agent has sent. */
 static const char *who_stopped_it(const struct rdzv_event *e, char *room, size_t size)
 {

@@ -237,7 +237,7 @@ enum rdzv_answer rsim_stopped(struct sim_rdzv *sim, int node, uint32_t round)
 
 void rsim_leave(struct sim_rdzv *sim, int node, int signal)
 {
-    rdzv_leave(sim->r, id_of(node), signal, "pid 77 (bash) of bob", "", sim->now_ms);
+    rdzv_leave(sim->r, id_of(node), signal, "bash (pid 77, uid 1000)", "", sim->now_ms);
 }
 
 void rsim_lost(struct sim_rdzv *sim, int node)

@@ -105,7 +105,7 @@ Test(rdzv_sim, a_node_that_leaves_during_the_last_call_takes_the_job_back, .init
                       "[     0] enough nodes (2 joined, 2 to 4 allowed): more nodes may join within 30.0 s\n"
                       "[   250]   n0 < last call: 2 of 4\n"
                       "[   250]   n1 < last call: 2 of 4\n"
-                      "[  2000] node n1 leaves: SIGTERM from pid 77 (bash) of bob\n"
+                      "[  2000] node n1 leaves: SIGTERM from bash (pid 77, uid 1000)\n"
                       "[  2000]   n1 < finish: node_left, exit 143/143/143, stopped\n"
                       "[  2000] too few nodes again: the job waits for more\n"
                       "[  2250]   n0 < gathering: 1 of 4\n"
@@ -208,8 +208,8 @@ Test(rdzv_sim, a_preempted_node_leaves_and_the_others_go_on, .init = two_to_four
     rsim_rejoin(&sim, 2);
     rsim_rejoin(&sim, 3);
     rsim_expect(&sim,
-                "[  1000] node 0 (n0) leaves its round: SIGTERM from pid 77 (bash) of bob\n"
-                "[  1000] attempt 0 stops: node 0 (n0) was stopped by SIGTERM from pid 77 (bash) of bob\n"
+                "[  1000] node 0 (n0) leaves its round: SIGTERM from bash (pid 77, uid 1000)\n"
+                "[  1000] attempt 0 stops: node 0 (n0) was stopped by SIGTERM from bash (pid 77, uid 1000)\n"
                 "[  1000]   n1 < stop round 1: node_left\n"
                 "[  1000]   n2 < stop round 1: node_left\n"
                 "[  1000]   n3 < stop round 1: node_left\n"
@@ -241,8 +241,8 @@ Test(rdzv_sim, the_user_of_one_static_node_stops_the_job, .init = two_static, .f
     rsim_stopped(&sim, 0, 1);
     rsim_stopped(&sim, 1, 1);
     rsim_expect(&sim,
-                "[     0] node 0 (n0) leaves its round: SIGINT from pid 77 (bash) of bob\n"
-                "[     0] attempt 0 stops: node 0 (n0) was stopped by SIGINT from pid 77 (bash) of bob\n"
+                "[     0] node 0 (n0) leaves its round: SIGINT from bash (pid 77, uid 1000)\n"
+                "[     0] attempt 0 stops: node 0 (n0) was stopped by SIGINT from bash (pid 77, uid 1000)\n"
                 "[     0]   n1 < stop round 1: node_left\n"
                 "[     0] node 0 (n0) has stopped\n"
                 "[     0]   n0 < finish: node_left, exit 130/130/130, stopped\n"
@@ -483,7 +483,7 @@ Test(rdzv_many_sim, a_thousand_nodes_come_die_and_are_done, .fini = end)
                 "[  5000] attempt 0 stops: node 100 (n100) is lost: connection closed\n"
                 "[  5000] attempt 0 is over: the next attempt begins in 0 ms\n"
                 "[  5000] attempt 1 begins: 950 nodes, 1900 ranks\n"
-                "[  5000] attempt 1 stops: node 0 (n0) was stopped by SIGTERM from pid 77 (bash) of bob\n"
+                "[  5000] attempt 1 stops: node 0 (n0) was stopped by SIGTERM from bash (pid 77, uid 1000)\n"
                 "[  5000] attempt 1 is over: the next attempt begins in 0 ms\n"
                 "[  5000] attempt 2 begins: 949 nodes, 1898 ranks\n"
                 "[  5000] attempt 2 stops: rank 1000 on n500 died of signal 9\n"

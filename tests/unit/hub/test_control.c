@@ -726,10 +726,10 @@ Test(control_rdzv, a_restart_after_an_hour_without_checks_is_no_suspension)
 Test(control_rdzv, a_user_who_stops_a_node_is_named)
 {
     two_nodes();
-    expect_answer(N1, "{\"op\":\"leave\",\"signal\":15,\"by\":\"pid 77 (bash) of bob\"}", "{\"ok\":true}");
+    expect_answer(N1, "{\"op\":\"leave\",\"signal\":15,\"by\":\"bash (pid 77, uid 1000)\"}", "{\"ok\":true}");
     const char *stop = hear(N0);
     expect_in(stop, "\"why\":\"node_left\"");
-    expect_in(stop, "bob");
+    expect_in(stop, "SIGTERM from bash (pid 77, uid 1000)");
 }
 
 /* --- content of heartbeats ------------------------------------------------------------------------------------- */

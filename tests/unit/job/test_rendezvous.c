@@ -228,7 +228,7 @@ Test(rendezvous, a_static_job_that_waits_for_its_next_attempt_is_stopped_as_a_wh
     rsim_rejoin(&sim, 1);
     rsim_forget(&sim);
     rsim_leave(&sim, 0, 2);
-    rsim_expect(&sim, "[     0] node 0 (n0) leaves: SIGINT from pid 77 (bash) of bob\n"
+    rsim_expect(&sim, "[     0] node 0 (n0) leaves: SIGINT from bash (pid 77, uid 1000)\n"
                       "[     0]   n0 < finish: node_left, exit 7/7/7, stopped\n"
                       "[     0] the job is over: node_left, no restart: stopped\n"
                       "[     0]   n1 < finish: node_left, exit 7/7/7, stopped\n");

@@ -569,7 +569,7 @@ static void probe_again(struct starter *s)
 static void fail_without_address(struct starter *s)
 {
     const struct peer *first = &s->peers[0];
-    char unreached[100] = "";
+    char unreached[120] = "";
     struct finding f;
     int i = 1;
     while (i < s->n && s->peers[i].reached[0] != '\0')
@@ -579,7 +579,7 @@ static void fail_without_address(struct starter *s)
                      "this host has no network address, not even on the interface lo", NULL);
     else {
         if (i < s->n)
-            snprintf(unreached, sizeof(unreached), "; %.80s reaches none", s->peers[i].host->name);
+            snprintf(unreached, sizeof(unreached), "; %.80s can reach none of them", s->peers[i].host->name);
         finding_make(&f, FINDING_NO_COMMON_ADDRESS, first->host->name, "addresses", first->answer.addresses,
                      "unreached", unreached, NULL);
     }

@@ -435,7 +435,8 @@ static const char *loss_words(char out[FINDING_SUBJECT_MAX * 2], const struct st
 {
     loss_text reason;
     if (l->dropped[0] != '\0')
-        snprintf(out, FINDING_SUBJECT_MAX * 2, "the store's reason is %s", drop_reason(reason, l));
+        snprintf(out, FINDING_SUBJECT_MAX * 2, "the store dropped this node with the reason %s",
+                 drop_reason(reason, l));
     else
         snprintf(out, FINDING_SUBJECT_MAX * 2, "%.200s", l->how);
     return out;

@@ -276,12 +276,12 @@ static void check_never_came(struct diagnosis *d, const struct snapshot *s)
  * which nodes of an elastic job are missing. */
 static void check_too_few(struct diagnosis *d, const struct snapshot *s)
 {
-    words who, hosts, time;
+    words who, min, hosts, time;
     if (s->n_nodes >= s->min)
         return;
-    snprintf(who, sizeof(who), "%u of at least %u node%s", s->n_nodes, s->min, s->min == 1 ? "" : "s");
-    ADD(d, TOO_FEW_NODES, who, "have", s->n_nodes == 1 ? "has" : "have", "time", duration(time, s->waited_ms),
-        "hosts", all_hosts(hosts, s), "store_address", s->store.endpoint);
+    ADD(d, TOO_FEW_NODES, counted(who, s->n_nodes, "node"), "have", s->n_nodes == 1 ? "has" : "have", "time",
+        duration(time, s->waited_ms), "hosts", all_hosts(hosts, s), "min", number(min, s->min),
+        "store_address", s->store.endpoint);
 }
 
 /* Format ", because node 1 (n1, pid 80) was lost 12.0 s ago" for the nodes of the latest round that have not returned.
@@ -313,11 +313,11 @@ static const char *lost_nodes(words out, const struct snapshot *s)
 static void check_too_few_left(struct diagnosis *d, const struct snapshot *s)
 {
     const uint32_t here = s->n_nodes + s->returning;
-    words who, missing, left, limit, lost;
+    words who, min, missing, left, limit, lost;
     if (here >= s->min)
         return;
-    snprintf(who, sizeof(who), "%u of at least %u nodes", here, s->min);
-    ADD(d, TOO_FEW_LEFT, who, "are", here == 1 ? "is" : "are", "lost", lost_nodes(lost, s), "missing",
+    ADD(d, TOO_FEW_LEFT, counted(who, here, "node"), "are", here == 1 ? "is" : "are", "lost",
+        lost_nodes(lost, s), "min", number(min, s->min), "missing",
         counted(missing, s->min - here, "more node"), "left", duration(left, s->left_ms), "knob", s->knob,
         "limit", duration(limit, s->limit_ms), "store_address", s->store.endpoint);
 }
@@ -541,7 +541,7 @@ static void append_claims(const struct snapshot_surplus *surplus, struct buf *ou
     if (surplus->n > shown)
         buf_printf(out, "; and %u more", surplus->n - shown);
     if (others > 0)
-        buf_printf(out, "; registrations whose connections have closed: %llu", others);
+        buf_printf(out, "; registrations by processes that closed their connections: %llu", others);
 }
 
 /* Return true if the group contains a process that does not belong to this job (`is_of_job` is false). */

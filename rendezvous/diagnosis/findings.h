@@ -67,8 +67,8 @@
       "${subject} is not opened to other hosts, because it has no secret${why}",                                \
       "start all nodes with one command (ddprun --hosts=HOST,HOST ...), which makes a secret; or start "    \
       "the store and all nodes with the same --secret_file=FILE or PET_SECRET_FILE ('ddprun --make_secret " \
-      "FILE' makes one); under a scheduler, run munged on every node; if all nodes run on one host, use "   \
-      "the address 127.0.0.1; on a network that you trust, use --insecure",                                 \
+      "FILE' makes one); or, under a scheduler, run munged on every node; or, if all nodes run on one host, " \
+      "use the address 127.0.0.1; or, on a network that you trust, use --insecure",                         \
       "the store at 10.0.0.1:29500 is not opened to other hosts, because it has no secret",                     \
       "The node that hosts the store, or ddp-rendezvous, has neither --secret_file nor --insecure, and "    \
       "MUNGE delivers no secret. Without a secret, every host that reaches the store could change the "     \
@@ -76,9 +76,9 @@
     X(NODE_HAS_NO_SECRET, ERROR,                                                                            \
       "${node} has no secret, so it does not join the store at ${address}",                                 \
       "start all nodes with one command (ddprun --hosts=HOST,HOST ...), which makes a secret; or start "    \
-      "this node with the secret of the store (--secret_file=FILE or PET_SECRET_FILE); under a scheduler, " \
-      "run munged on every node; if all nodes run on one host, use the address 127.0.0.1; if the store "    \
-      "runs with --insecure, pass --insecure to this node, too",                                            \
+      "this node with the secret of the store (--secret_file=FILE or PET_SECRET_FILE); or, under a "        \
+      "scheduler, run munged on every node; or, if all nodes run on one host, use the address 127.0.0.1; "  \
+      "or, if the store runs with --insecure, pass --insecure to this node, too",                           \
       "node 1 (n1) has no secret, so it does not join the store at 10.0.0.1:29500",                         \
       "The node has neither --secret_file nor --insecure, and does not use MUNGE. ddprun ends without a "    \
       "connection to the store, even if the store needs no secret. Typical causes: PET_SECRET_FILE set "     \
@@ -193,13 +193,13 @@
       "loses the large packets of the workers",                                                             \
       "the path from n1 to 10.0.0.1 loses large packets: segments of 1448 bytes were sent 5 times without " \
       "an acknowledgement, but segments of 536 bytes arrive",                                                   \
-      "The kernel has sent a segment of the agent's connection several times without an acknowledgement. "  \
-      "The next connection, with smaller segments, works. If a connection between two nodes breaks or "     \
-      "hangs, ddprun on one node also sends UDP packets of two sizes to port 33434 of the other: small "    \
-      "packets, and packets of MTU size (at most 1500 bytes). If the other node answers only the small "    \
-      "packets (by ICMP), the path loses the large packets. Packets above 1500 bytes are not probed, "      \
-      "because the MTU of the other node may be smaller. Typical cause: a tunnel with a smaller MTU, and "  \
-      "a firewall that drops ICMP.")                                                                        \
+      "There are two cases. Either the kernel has sent a segment of the agent's connection several times "  \
+      "without an acknowledgement, but the next connection, with smaller segments, works. Or a connection " \
+      "between two nodes broke or hung. In this case, ddprun on one of these nodes sent UDP packets of two " \
+      "sizes to port 33434 of the other node. The other node answered the small packets (by ICMP), but not " \
+      "the packets of MTU size (at most 1500 bytes). Packets above 1500 bytes are not probed, because the " \
+      "MTU of the other node may be smaller. Typical cause: a tunnel with a smaller MTU, and a firewall "   \
+      "that drops ICMP.")                                                                                   \
     X(PORTS_CLOSED, ERROR,                                                                                  \
       "the store's port is open, but other ports are closed: ${subject} ${words}",                          \
       "open all TCP ports between the nodes, because workers use ports that the kernel chooses; or "        \
@@ -287,8 +287,8 @@
      * machine answered the kernel's three neighbour requests. */                   \
     X(MASTER_IS_LOOPBACK, ERROR,                                                                            \
       "no process listens at ${at}, which is this machine (${this_host}): node 0 has not started, or its store is on another machine", \
-      "pass the address under which other nodes reach the store's node; if all nodes run on this "          \
-      "machine, check that the store's node runs and uses the same port",                                   \
+      "pass as --master_addr an address of the store's node that the other nodes can reach; if all nodes "  \
+      "run on this machine, check that the store's node runs and uses the same port",                       \
       "no process listens at 127.0.0.1:29500, which is this machine (n1): node 0 has not started, or its store is on another machine",               \
       "The master address is a loopback address on a node that does not host the store, and the connection "        \
       "was refused. Typical causes: --master_addr=localhost on several nodes, or a store that has not started "     \
@@ -364,8 +364,8 @@
       "sidecar for this job (sidecar.istio.io/inject: \"false\")",                                          \
       "10.0.0.1:29500 accepts connections and closes them on the first message",                            \
       "The process that listens on the port closed the connection after the first message of the node. A "  \
-      "store serves only its user and root, unless it has --insecure. Typical cause: on the same host, "    \
-      "the store belongs to another user.")                                                                 \
+      "store without --insecure rejects the processes of other users on its host, except root. Typical "    \
+      "cause: the store runs on the same host as this node, but belongs to another user.")                  \
     /* Another service listens on the port. The first bytes of its reply identify the protocol. */ \
     X(PORT_IS_HTTP, ERROR,                                                                                  \
       "${at} is a web server or HTTP proxy, not a store; it sent \"${bytes}\"",                             \
@@ -440,9 +440,9 @@
       "Reading or writing the first message failed with a system error. Typical cause: a firewall or "      \
       "load balancer that resets connections.")                                                             \
     X(NO_ANSWER_YET, ERROR,                                                                                 \
-      "${this_host} has waited ${took} for the lookup of ${host} or for a connection to ${host}",           \
+      "${this_host} has waited ${took} for the name service or for a connection to ${host}",                \
       "pass a longer --timeout, and check that ${host} runs ddprun",                                        \
-      "n1 has waited 3.0 s for the lookup of n0 or for a connection to n0",                                 \
+      "n1 has waited 3.0 s for the name service or for a connection to n0",                                 \
       "The wait for the store ended before any lookup or connection attempt had a result. Typical cause: "  \
       "a short --timeout.")
 
@@ -554,13 +554,13 @@
      * messages to protect itself from other programs. */                             \
     X(BAD_JOIN, ERROR,                                                                                      \
       FINDING_WAS_REJECTED,                                                                                 \
-      "report this defect, unless another program sent the message",                                                       \
+      "report a defect of ddprun, unless another program sent the join message",                            \
       "n1 (10.0.0.2, pid 80) was rejected 2.0 s ago: n1 has 0 workers: must be between 1 and 4096",         \
       "A join message has values out of range. Typical cause: a program other than ddprun that sends "      \
       "join messages to the store.")                                                                        \
     X(ALREADY_IN, ERROR,                                                                                    \
       FINDING_WAS_REJECTED,                                                                                 \
-      "report this defect, unless another program sent the message",                                                       \
+      "report a defect of ddprun, unless another program sent the join message",                            \
       "n1 (10.0.0.2, pid 80) was rejected 2.0 s ago: n1 takes part in attempt 1 already",                   \
       "An agent joined twice in one attempt. Typical cause: a program other than ddprun that sends "        \
       "join messages to the store.")
@@ -696,12 +696,11 @@
       "ssh ended although ddprun on that host had not reported its end. Typical causes: a failure of "      \
       "the host or the network, or a user who stopped ssh.")                                                \
     X(NO_COMMON_ADDRESS, ERROR,                                                                             \
-      "no address of ${subject} (${addresses}) is reachable from all other hosts${unreached}",              \
-      "open the TCP ports between the hosts, or pass --master_addr and --master_port",                      \
-      "no address of n0 (10.0.0.1) is reachable from all other hosts; n1 reaches none",                                \
-      "The first host of --hosts opened a port, but no address of this host was reachable from all "        \
-      "other hosts. Typical causes: a firewall, or a first host without an address in the network of "      \
-      "the others.")
+      "${subject} (${addresses}) has no address that every other host can reach${unreached}",               \
+      "open all TCP ports between the hosts in the firewall, or pass --master_addr and --master_port",      \
+      "n0 (10.0.0.1) has no address that every other host can reach; n1 can reach none of them",            \
+      "The first host of --hosts opened a port, but has no address that every other host could reach. "     \
+      "Typical causes: a firewall, or a first host without an address in the network of the others.")
 
 /* Findings about jobs that a scheduler starts. ${launch_command} is the scheduler's command that starts one ddprun on
  * each node. plan/scheduler.c compares the scheduler's variables with the options before any node connects. Only
@@ -827,29 +826,28 @@
     "run 'chmod +x' on the program on that node, and check that its file system is not mounted with noexec"
 #define FINDINGS_OF_NODES(X)                                                                                \
     X(PROGRAM_MISSING_ON_NODE, ERROR,                                                                       \
-      "${subject} ${cannot_start}, ${time} after the start of the round: ${words}",                         \
+      "${subject} ${cannot_start}: ${words} (${time} after the start of the round)",                        \
       "a missing program: " ADVICE_INSTALL "; a program that is not executable: " ADVICE_PERMIT,            \
-      "node 1 (n1) lacks the program or its interpreter, 12 ms after the start of the round: ./train: no such " \
-      "file",                                                                                               \
-      "execve failed on that node. The sentence shows whether the program is missing (ENOENT), exists but is " \
+      "node 1 (n1) lacks the program or its interpreter: ./train: no such file (12 ms after the start of "  \
+      "the round)",                                                                                         \
+      "execve failed on that node. The finding shows whether the program is missing (ENOENT), exists but is " \
       "not executable (EACCES), or cannot be started for another reason. Typical causes: a program or virtual " \
       "environment that is only on a local disk of another node, or a missing chmod +x.")                   \
     /* Usually a connection between ranks breaks because one of the ranks has ended. So this finding needs  \
      * proof that no rank had ended. ${agents} shows whether both nodes still reached the store. */                  \
     X(CONNECTION_BROKE, ERROR,                                                                              \
-      "${subject} broke: ${rank} reported '${line}', but no rank had ended${agents}${path}",                \
-      "check the network between these nodes: 'ping -M do -s 1472 ${address}' (-s 8972 for MTU 9000) on "   \
-      "${host}, 'ip -s link', firewalls; if these show no fault, check the logs of the ranks on "           \
-      "${peer_host} for a process group that a rank left early",                                            \
+      "${subject} broke: ${rank} reported '${line}', although no rank had ended${agents}${path}",           \
+      "check the network between these nodes: run 'ping -M do -s 1472 ${address}' (-s 8972 for MTU 9000) "  \
+      "on ${host} and 'ip -s link' on both nodes, and check the firewalls; if these show no fault, a rank " \
+      "on ${peer_host} may have left a process group early: check the logs there",                          \
       "the connection between node 0 (n0) and node 1 (n1) broke: rank 0 reported 'Connection reset by "     \
-      "peer [10.0.0.2]:41234', but no rank had ended, and ddprun on both nodes still reaches the store "    \
+      "peer [10.0.0.2]:41234', although no rank had ended, and ddprun on both nodes still reaches the store " \
       "(last messages 310 ms and 820 ms ago)",                                                              \
-      "The last lines of the rank that failed first contain the address of the rank to which the "          \
-      "connection was lost, and this address belongs to another node. No worker had ended earlier. If "     \
-      "ddprun on a node has sent no message for two heartbeats, the finding mentions this node, which "     \
-      "may be lost. ddprun has probed the path between the two nodes with UDP packets up to 1500 bytes. "   \
-      "Typical causes: a switch, cable or firewall that drops connections or large packets, or a rank "     \
-      "that left a process group early.")                                                                   \
+      "The log of the rank that failed first ends with a network error that names an address of another "   \
+      "node. No worker had ended earlier. If ddprun on a node has sent no message for two heartbeats, the " \
+      "finding names this node, which may be lost. ddprun has probed the path between the two nodes with "  \
+      "UDP packets up to 1500 bytes. Typical causes: a switch, cable or firewall that drops connections or "\
+      "large packets, or a rank that left a process group early.")                                          \
     X(WORKER_FAILED, ERROR,                                                                                 \
       "${subject} ${words}, ${time} after the start of the round",                                          \
       "read the end of the rank's log and of the report, which show the reason; later failures of "         \
@@ -879,8 +877,8 @@
       "${subject} was frozen for at least ${time} and lost the store: ${words}",                            \
       "find out what stopped the process: 'kill -STOP', Ctrl-Z, a debugger, a frozen container, or a "      \
       "virtual machine that was moved or suspended; a larger --node_timeout tolerates longer pauses",       \
-      "this ddprun (node 1, n1, pid 80) was frozen for at least 32.0 s and lost the store: the store's "    \
-      "reason is 'silent for 15.0 s' (--node_timeout is 15.0 s)",                                         \
+      "this ddprun (node 1, n1, pid 80) was frozen for at least 32.0 s and lost the store: the store dropped " \
+      "this node with the reason 'silent for 15.0 s' (--node_timeout is 15.0 s)",                           \
       "The timers of ddprun on this node were late by the duration in the message. Meanwhile the store "    \
       "dropped the node. Typical causes: SIGSTOP, a debugger, or a virtual machine that was moved.")        \
     X(NODE_UNREACHABLE, ERROR,                                                                              \
@@ -903,7 +901,7 @@
       "${subject} left ${time} ago: ${words}",                                                              \
       "check which user, scheduler or time limit stopped ddprun on that node, and start ddprun there "      \
       "again",                                                                                              \
-      "node 1 (n1, pid 80) left 12.0 s ago: SIGTERM from pid 77 (bash) of ann",                             \
+      "node 1 (n1, pid 80) left 12.0 s ago: SIGTERM from bash (pid 77, uid 1000)",                          \
       "The agent announced that it leaves because of a signal. Typical causes: Ctrl-C, scancel, or a "              \
       "preemption.")                                                                                                \
     X(NODE_REJECTED, ERROR,                                                                                 \
@@ -923,22 +921,22 @@
       "No ddprun with this node rank has ever connected to the store. Typical causes: a node that waits "   \
       "in the queue of the scheduler, a node on which ddprun was not started, or another --master_addr.")   \
     X(TOO_FEW_NODES, ERROR,                                                                                 \
-      "${subject} ${have} joined within ${time}: ${hosts}",                                                 \
+      "only ${subject} ${have} joined within ${time} (${hosts}); the job needs at least ${min}",            \
       "check that ddprun runs on the other nodes with the same --rdzv_id and ${store_address} as "          \
       "--rdzv_endpoint; if so, the output of ddprun there shows why a node has not joined",                 \
-      "2 of at least 4 nodes have joined within 32.0 s: n0, n1",                                            \
+      "only 2 nodes have joined within 32.0 s (n0, n1); the job needs at least 4",                          \
       "An elastic job has fewer nodes than the minimum of --nnodes=MIN:MAX. Typical causes: nodes that wait "       \
       "in the queue of the scheduler, or nodes with another --rdzv_id.")                                                       \
     /* The remaining nodes have already stopped their workers, because a round cannot continue without      \
      * the ranks of a lost node. */                                           \
     X(TOO_FEW_LEFT, ERROR,                                                                                  \
-      "only ${subject} ${are} left${lost}: ${missing} must join within the remaining ${left} (${knob} is "  \
-      "${limit}), or the job ends",                                                                         \
+      "only ${subject} ${are} left${lost}; the job needs at least ${min}: ${missing} must join within the " \
+      "next ${left} (${knob} is ${limit}), or the job ends",                                                \
       "start ddprun on another node with the same --rdzv_id and ${store_address} as --rdzv_endpoint; Ctrl-C " \
       "on each node ends the job now; a smaller MIN in --nnodes=MIN:MAX lets a job continue with fewer "    \
       "nodes",                                                                                              \
-      "only 1 of at least 2 nodes is left, because node 1 (n1, pid 80) was lost 12.0 s ago: 1 more node must " \
-      "join within the remaining 5.0 min (--timeout is 15 min), or the job ends",                           \
+      "only 1 node is left, because node 1 (n1, pid 80) was lost 12.0 s ago; the job needs at least 2: "    \
+      "1 more node must join within the next 5.0 min (--timeout is 15 min), or the job ends",               \
       "A running elastic job lost nodes and fell below its minimum. Typical causes: preempted or failed nodes "     \
       "that have not been replaced.")                                                                               \
     X(NODE_STOP_SLOW, WARNING,                                                                              \
@@ -973,10 +971,10 @@
 #define ADVICE_INSPECT                                                                                       \
     "inspect the process with 'py-spy dump --pid ${pid}' or 'gdb -p ${pid}'; a checkpoint or an " \
     "evaluation can also take this long"
-#define ADVICE_READ_LOG "check the end of its log"
+#define ADVICE_READ_LOG "check the end of the rank's log"
 #define ADVICE_END_TOGETHER                                                                          \
-    "check for uneven numbers of batches, or a branch that ends one rank early; let all ranks enter " \
-    "the same collectives, and one last barrier before they exit"
+    "check for uneven numbers of batches, or for a branch in which one rank exits before the others; " \
+    "let all ranks enter the same collectives, and one last barrier before they exit"
 #define FINDINGS_OF_RANKS(X)                                                                                \
     X(RANK_EXITED_EARLY, WARNING,                                                                           \
       "${subject} exited with code 0${ago} while ${waiters} waited for ${it} ${where}",                     \
@@ -1059,9 +1057,11 @@
     /* Findings from the requests and connections of the rank. They are used if the state of its process    \
      * explains nothing. */                                                \
     X(RANK_WAITS_ELSEWHERE, ERROR,                                                                          \
-      "${subject}: connected${where}, but waits elsewhere, for ${waits}; last message ${silent} ago",                  \
-      "compare the code before this point: this rank makes other calls than the other ranks",                \
-      "rank 3: connected (n1, pid 812), but waits elsewhere, for key 'eval'; last message 32.0 s ago",                 \
+      "${subject}: connected${where}, but waits for ${waits}, not at the point where the others wait; "     \
+      "last message ${silent} ago",                                                                         \
+      "find the line of the program from which this rank makes other calls than the other ranks",           \
+      "rank 3: connected (n1, pid 812), but waits for key 'eval', not at the point where the others wait; " \
+      "last message 32.0 s ago",                                                                            \
       "Most ranks wait at one place, and this rank waits at another. If each wait depends on the other, "    \
       "neither wait ends. The store detects both waits, because each wait is a request to the store. "       \
       "Typical cause: a branch that depends on the rank.")                                                   \
@@ -1090,22 +1090,22 @@
       "rank 3: started (n1, pid 812), but never connected to the store within 32.0 s; it sleeps in "        \
       "futex_wait",                                                                                         \
       "The process runs, but has not reached the call that connects it to the store, such as "              \
-      "init_process_group or ddp_init_from_env. The agent reported its start, and no connection has "       \
-      "identified itself as this rank. Typical causes: imports that take long, or a program without "       \
-      "init_process_group.")                                                                                \
+      "init_process_group or ddp_init_from_env. The agent reported that it started the process, and no "    \
+      "connection has identified itself as this rank. Typical causes: imports that take long, or a program " \
+      "without init_process_group.")                                                                        \
     X(RANK_UNKNOWN, ERROR,                                                                                  \
       "${subject}: never connected${within}",                                                               \
       "check how the rank is started: no ddprun reported its start, and no process connected as this rank", \
       "rank 3: never connected within 32.0 s",                                                              \
       "The others wait for this rank, because its number is below WORLD_SIZE. But no ddprun has reported "  \
-      "its start, and no process has connected as this rank. Typical cause: a WORLD_SIZE that is larger "   \
-      "than the number of started ranks.")                                                                  \
+      "that it started this rank, and no process has connected as this rank. Typical cause: a WORLD_SIZE "  \
+      "that is larger than the number of started ranks.")                                                   \
     X(RANK_SLOW, WARNING,                                                                                   \
-      "${subject} ${is} slow: ${it} waited ${own} % of the last ${time} in collectives, the others ${others} " \
-      "%${where}",                                                                                          \
+      "${subject} ${is} slow: the others waited ${others} % of the last ${time} in collectives, ${it} only " \
+      "${own} %${where}",                                                                                   \
       "compare this rank with the others: amount of data, other processes on its CPUs, clock of its "       \
       "GPU; 'ddpctl top' shows all ranks",                                                                  \
-      "rank 2 (n1, pid 812) is slow: it waited 1 % of the last 60.0 s in collectives, the others 17 %; "    \
+      "rank 2 (n1, pid 812) is slow: the others waited 17 % of the last 60.0 s in collectives, it only 1 %; " \
       "it spends extra time in augment (data.py:41)",                                                       \
       "With --profile_ranks the stacks are sampled twice a second. Every collective waits for the "         \
       "slowest rank, so the slowest rank itself waits least. Samples in which all ranks wait for a GPU "    \
@@ -1143,13 +1143,13 @@
       "rank 3 (n1, pid 812) is in next_batch (data.py:41) and waits for child process 840, which is in "    \
       "load (data.py:12), blocked in openat of /mnt/data/x.bin; no progress for 42.0 s; 7 ranks wait in all_reduce (train.py:88)", \
       "Successive samples of the stacks are equal, and the rank waits until a child process ends or " \
-      "sends a message. This process is alive and does not wait for the rank. Typical causes: a worker " \
-      "of a data loader that waits for a file system, or a program that does not end.")                                                            \
+      "sends a message. The child process is alive and does not wait for the rank. Typical causes: a worker " \
+      "of a data loader that waits for a file system, or a program that does not end.")                     \
     X(RANK_IN_LOCK, ERROR,                                                                                  \
       "${subject} ${is} in ${place} and wait${s} for a lock or for another thread, without progress for ${time}; ${waiters}", \
-      "'ddpctl stacks --rank ${rank}' shows all threads of rank ${rank}: find the thread that holds the " \
-      "lock, must set the event, or must fill the queue; a thread that is not shown has ended; a rank in "   \
-      "Work.wait() waits for other ranks, not for a lock",                                                  \
+      "'ddpctl stacks --rank ${rank}' shows all threads of rank ${rank}: find the thread for which the main " \
+      "thread waits (it holds the lock, or should set the event or fill the queue); if no such thread is "  \
+      "shown, it has ended; a rank in Work.wait() waits for other ranks, not for a lock",                   \
       "rank 3 (n1, pid 812) is in take_lock (data.py:41) and waits for a lock or for another thread, without progress for " \
       "42.0 s; 7 ranks wait in all_reduce (train.py:88)",                                                   \
       "Successive samples of the stacks are equal, and the main thread of the rank sleeps in futex " \

@@ -77,8 +77,8 @@ Test(barrier_start, a_time_out_says_who_is_missing_and_what_is_known_of_each)
         "[     0] rank 2 (n1, pid 102) connected from peer:3\n"
         "[ 31000] barrier 'step-1' timed out after 30.0 s\n"
         "[ 31000] rank 0 gets outcome 1: barrier 'step-1' timed out after 30.0 s; 1 of 4 ranks have arrived\n"
-        "[ 31000]      rank 1: connected (n1, pid 101), but waits elsewhere, for key '/weights'; last "
-        "message 28.5 s ago\n"
+        "[ 31000]      rank 1: connected (n1, pid 101), but waits for key '/weights', not at the point "
+        "where the others wait; last message 28.5 s ago\n"
         "[ 31000]      rank 2: connected (n1, pid 102), but has not reached the point where the others "
         "wait; last message 31.0 s ago\n"
         "[ 31000]      rank 3: started (n1, pid 103), but never connected to the store within 31.0 s\n");

@@ -745,8 +745,8 @@ Test(hang_sim, a_slow_rank_of_a_job_with_a_profile_is_reported_on_all_nodes_once
     for (int n = 0; n < NODES; n++) {
         cr_expect_eq(findings[n], 1, "%s", told[n]);
         expect_told(n, "rank 3 is");
-        expect_told(n, "waited 0 % of");
-        expect_told(n, "others 100 %");
+        expect_told(n, "only 0 %");
+        expect_told(n, "waited 100 % of");
         expect_told(n, "load_batch (data.py:41)  [RANK_SLOW]");
     }
     cr_expect(strstr(why(), "RANK_SLOW") != NULL, "%s", why());

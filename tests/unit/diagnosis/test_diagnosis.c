@@ -99,7 +99,7 @@ Test(diagnose_job, too_few_nodes_of_an_elastic_job)
     struct snapshot s =
         CASE(GATHERING, .elastic = true, NODES(NODE(0, .node_rank = -1), NODE(1, .node_rank = -1)));
     s.min = 3, s.max = 4;
-    EXPECT(s, "TOO_FEW_NODES", "2 of at least 3 nodes", "n0, n1");
+    EXPECT(s, "TOO_FEW_NODES", "2 nodes", "(n0, n1); the job needs at least 3");
 }
 
 /* An elastic job needs only its minimum number of nodes, before and after its first round. A node that will return
@@ -113,7 +113,7 @@ Test(diagnose_job, exactly_the_minimum_of_an_elastic_job_is_enough)
     s.round = 1;
     cr_expect_eq(look(s).n, 0);
     s.min = 3;
-    EXPECT(s, "TOO_FEW_LEFT", "2 of at least 3 nodes", "1 more node");
+    EXPECT(s, "TOO_FEW_LEFT", "2 nodes", "the job needs at least 3: 1 more node");
     s.returning = 1;
     cr_expect_eq(look(s).n, 0);
 }
@@ -129,9 +129,9 @@ Test(diagnose_job, too_few_nodes_left_name_the_nodes_that_were_lost)
         look(CASE(GATHERING, .elastic = true, .round = 1, .min = 4, .max = 6, NODES(NODE(0)),
                   LIST(gone, snapshot_gone, WENT(0, .ran = true), WENT(5), WENT(1, .ran = true),
                        WENT(2, .ran = true, .lost = true), WENT(3, .ran = true))));
-    expect_at(&d, d.n - 1, "TOO_FEW_LEFT", "1 of at least 4 nodes",
+    expect_at(&d, d.n - 1, "TOO_FEW_LEFT", "1 node",
               ", because node 1 (n1, pid 81) left 1.0 s ago, node 2 (n2, pid 82) was lost 1.0 s ago, and 1 "
-              "more: 3 more nodes");
+              "more; the job needs at least 4: 3 more nodes");
 }
 
 Test(diagnose_job, a_node_that_came_and_died)
@@ -644,7 +644,8 @@ Test(diagnose, a_rank_that_waits_elsewhere)
     expect(
         (struct snapshot_rank){ N1, .met = true, .connected = true, .silent_ms = 5,
                                 .waits.name = slice_str("/x") },
-        "connected (n1, pid 77), but waits elsewhere, for key '/x'; last message 5 ms ago",
+        "connected (n1, pid 77), but waits for key '/x', not at the point where the others wait; last "
+        "message 5 ms ago",
         "{\"rank\":3,\"state\":\"connected\",\"host\":\"n1\",\"pid\":77,\"silent_ms\":5,\"waits_for\":\"key "
         "'/x'\"}");
 }
@@ -688,12 +689,11 @@ Test(diagnose, the_remedy_fits_the_state)
           FINDING_RANK_STOPPED,
           "continue the process in its debugger: TracerPid in /proc/77/status is the debugger's pid" },
         { { .rank = 3, .proc_state = 'T' }, FINDING_RANK_STOPPED, "kill -CONT PID continues it" },
-        { { N1, .exited = true, .exit_code = 1 }, FINDING_RANK_EXITED, "check the end of its log" },
+        { { N1, .exited = true, .exit_code = 1 }, FINDING_RANK_EXITED, "check the end of the rank's log" },
         { { N1, .exited = true },
           FINDING_RANK_EXITED,
-          "check for uneven numbers of batches, or a branch that ends one rank early; let all ranks enter "
-          "the "
-          "same collectives, and one last barrier before they exit" },
+          "check for uneven numbers of batches, or for a branch in which one rank exits before the others; "
+          "let all ranks enter the same collectives, and one last barrier before they exit" },
     };
     for (size_t i = 0; i < LEN(cases); i++) {
         struct finding f;
@@ -1043,7 +1043,7 @@ Test(findings, samples_are_findings_about_nodes)
         LIST(gone, snapshot_gone, GONE(.how = "silent for 15.0 s", .lost = true, .ran = true, .silent = true),
              GONE(.how = "its connection was closed", .lost = true, .ran = true),
              GONE(.how = "its connection was closed", .lost = true, .stayed_ms = 3000),
-             GONE(.how = "SIGTERM from pid 77 (bash) of ann")));
+             GONE(.how = "SIGTERM from bash (pid 77, uid 1000)")));
     expect_sample_in(gone, FINDING_NODE_LOST_SILENT);
     expect_sample_in(gone, FINDING_NODE_LOST_CLOSED);
     expect_sample_in(gone, FINDING_NODE_DIED_WAITING);

@@ -232,7 +232,8 @@ Test(store_words, who_was_frozen_and_given_up_says_both)
     l.stood_ms = 12300;
     cr_assert(store_loss_finding(&l, &found));
     loss_expect("NODE_FROZEN", "this ddprun (node 1, n1, pid 77) was frozen for at least 12.3 s and lost the "
-                               "store: the store's reason is 'silent for 3.0 s' (--node_timeout is 3.0 s)");
+                               "store: the store dropped this node with the reason 'silent for 3.0 s' "
+                               "(--node_timeout is 3.0 s)");
 }
 
 /* A suspended machine is frozen for hours. */

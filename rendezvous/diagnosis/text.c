@@ -429,14 +429,15 @@ bool is_needed(const struct snapshot_wait *wait, uint32_t rank)
 
 /* --- the headline --------------------------------------------------------------------------------------- */
 
-/* Append "1 of 2 nodes has joined", "1 of at least 2 nodes has joined", or "no node has joined". */
+/* Append "1 of 2 nodes has joined", "1 of 2 to 4 nodes has joined" (elastic), or "no node has joined". */
 static bool append_joined(const struct snapshot *s, struct buf *out)
 {
     if (s->max == 0)
         return buf_printf(out, s->n_gone > 0 ? "all nodes have left" : "no node has joined");
-    return buf_printf(out, "%u of %s%u node%s %s joined", s->n_nodes,
-                      s->elastic && s->min < s->max ? "at least " : "", s->elastic ? s->min : s->max,
-                      (s->elastic ? s->min : s->max) == 1 ? "" : "s", s->n_nodes == 1 ? "has" : "have");
+    return buf_printf(out, "%u of ", s->n_nodes) &&
+           (!s->elastic || s->min >= s->max || buf_printf(out, "%u to ", s->min)) &&
+           buf_printf(out, "%u node%s %s joined", s->max, s->max == 1 ? "" : "s",
+                      s->n_nodes == 1 ? "has" : "have");
 }
 
 /* Append the time limit with the name of the option that sets it: "; giving up in 13 min (--timeout is 900 s)". If the

@@ -60,19 +60,20 @@ static bool continues_character(char byte)
 }
 
 /* Copy `text`. If `text` is too long, replace its middle by "...", because its beginning names the object, and its end
- * has the reason and the remedy. Cut between two characters of UTF-8, because messages are sent as JSON. */
+ * has the reason and the remedy. Cut between two characters of UTF-8, because messages are sent as JSON. A character has
+ * at most four bytes, so move each cut by at most three bytes: a text that is not UTF-8 must not lose more. */
 static void shorten(char to[sizeof(((struct ddp_err *)NULL)->msg)], const char *text)
 {
-    enum { SIZE = sizeof(((struct ddp_err *)NULL)->msg), TAIL = SIZE / 2, HEAD = SIZE - TAIL - 4 };
+    enum { SIZE = sizeof(((struct ddp_err *)NULL)->msg), TAIL = SIZE / 2, HEAD = SIZE - TAIL - 4, MOST = 3 };
     const size_t len = strlen(text);
     if (len < SIZE) {
         memcpy(to, text, len + 1);
         return;
     }
     size_t head = HEAD, tail = len - TAIL;
-    while (head > 0 && continues_character(text[head]))
+    while (HEAD - head < MOST && continues_character(text[head]))
         head--;
-    while (continues_character(text[tail]))
+    while (tail - (len - TAIL) < MOST && continues_character(text[tail]))
         tail++;
     snprintf(to, SIZE, "%.*s...%s", (int)head, text, text + tail);
 }

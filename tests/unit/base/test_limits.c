@@ -261,4 +261,8 @@ Test(limits, a_long_error_is_cut_between_characters)
         cr_expect_eq((unsigned char)cut[-1], 0251, "%s", err.msg);
         cr_expect_eq((unsigned char)cut[3], 0303, "%s", err.msg);
     }
+    memset(path, 0251, sizeof(path) - 1); /* not UTF-8: no byte begins a character */
+    ddp_fail(&err, DDP_ERR_IO, "%s", path);
+    const char *cut = strstr(err.msg, "...");
+    cr_expect(cut != NULL && cut - err.msg > 200 && strlen(cut) > 200, "%zu bytes", strlen(err.msg));
 }

@@ -111,27 +111,48 @@ Test(ddprun_restart, every_output_counts_attempts_from_0)
     job_dir_remove(dir);
 }
 
-static struct run_result python_job(const char *name, const char *text)
+/* Python runs this module before the program. Both ranks wait for each other at their end, after the traceback. So
+ * they end at almost the same time on a busy machine, too, and ddprun stops neither of them. */
+static const char ends_together[] =
+    "import atexit, os, time\n"
+    "ended = os.path.dirname(__file__) + '/ended'\n"
+    "def wait():\n"
+    "    open(ended + os.environ['RANK'], 'w').close()\n"
+    "    while not (os.path.exists(ended + '0') and os.path.exists(ended + '1')):\n"
+    "        time.sleep(0.001)\n"
+    "    os._exit(1)\n"
+    "if 'RANK' in os.environ:\n"
+    "    atexit.register(wait)\n";
+
+static void write_text(const char *dir, const char *name, const char *text, char path[300])
 {
-    char *dir = job_dir(), path[300];
-    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    snprintf(path, 300, "%s/%s", dir, name);
     FILE *file = fopen(path, "we");
     cr_assert_not_null(file);
     fputs(text, file);
     fclose(file);
+}
+
+/* Run a program of Python on two ranks. `start` is the text of a module that Python runs before the program, or "". */
+static struct run_result python_job(const char *name, const char *text, const char *start)
+{
+    char *dir = job_dir(), path[300], module[300], env[320];
+    write_text(dir, "sitecustomize.py", start, module);
+    write_text(dir, name, text, path);
+    snprintf(env, sizeof(env), "--env=PYTHONPATH=%s", dir);
     struct run_result r =
-        JOB("--nproc_per_node=2", "--max-restarts=1", "--restart-backoff=0", "python3", path);
+        JOB("--nproc_per_node=2", "--max-restarts=1", "--restart-backoff=0", env, "python3", path);
     job_dir_remove(dir);
     return r;
 }
 
 Test(ddprun_restart, an_import_error_of_all_ranks_is_not_tried_again)
 {
-    struct run_result r = python_job("import.py", "import no_such_module_anywhere\n");
+    struct run_result r = python_job("import.py", "import no_such_module_anywhere\n", ends_together);
     EXPECT(r, 1);
     SAYS(r, "import error");
     SILENT(r, "starting attempt");
-    r = python_job("syntax.py", "a b\n");
+    r = python_job("syntax.py", "a b\n", ends_together);
     EXPECT(r, 1);
     SAYS(r, "import error");
     SILENT(r, "starting attempt");
@@ -139,11 +160,13 @@ Test(ddprun_restart, an_import_error_of_all_ranks_is_not_tried_again)
 
 Test(ddprun_restart, an_import_error_of_one_rank_is_tried_again)
 {
-    struct run_result r = python_job(
-        "one.py", "import os, time\n"
-                  "time.sleep(1000 * (os.environ['RANK'] == '1'))\n"
-                  "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0': import no_such_module_anywhere\n"
-                  "os.kill(os.getpid(), 10)\n");
+    struct run_result r =
+        python_job("one.py",
+                   "import os, time\n"
+                   "time.sleep(1000 * (os.environ['RANK'] == '1'))\n"
+                   "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0': import no_such_module_anywhere\n"
+                   "os.kill(os.getpid(), 10)\n",
+                   "");
     cr_expect(has_parts(r.err, "attempt 0|rank 0: exit 1; |attempt 1 |(restart 1 of 1)"), "%s", r.err);
 }
 

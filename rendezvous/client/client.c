@@ -75,7 +75,7 @@ ddp_status client_open(const char *host, int port, const ddp_store_options *opti
     *out = NULL;
     if (host == NULL || *host == '\0' || strlen(host) >= ENDPOINT_HOST_MAX || port < 1 || port > 65535)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "store '%.64s' port %d: must be a host name and a port from 1 to 65535",
+                        "store '%.64s' port %d: expected a host name and a port from 1 to 65535",
                         host != NULL ? host : "", port);
     ddp_store *s = store_new(host, port, &o);
     if (s == NULL)

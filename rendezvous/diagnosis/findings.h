@@ -479,8 +479,8 @@
     X(NODE_RANK_TOO_HIGH, ERROR,                                                                            \
       FINDING_WAS_REJECTED,                                                                                 \
       "pass a --node_rank from 0 to nnodes - 1, or raise --nnodes on every node",                           \
-      "n2 (10.0.0.3, pid 90) was rejected 2.0 s ago: n2 (pid 90) has --node_rank=2: must be less than "     \
-      "--nnodes=2, the value on node 0 (n0, pid 71)",                                                       \
+      "n2 (10.0.0.3, pid 90) was rejected 2.0 s ago: n2 (pid 90) has --node_rank=2: expected a number "     \
+      "below --nnodes=2, the value on node 0 (n0, pid 71)",                                                 \
       "Node ranks begin at 0, so the highest is one below --nnodes. The store compared the requested "      \
       "node rank with the --nnodes of the job. Typical causes: node ranks counted from 1, or an --nnodes "   \
       "that is still the value of a smaller job.")                                                           \
@@ -555,7 +555,7 @@
     X(BAD_JOIN, ERROR,                                                                                      \
       FINDING_WAS_REJECTED,                                                                                 \
       "report a defect of ddprun, unless another program sent the join message",                            \
-      "n1 (10.0.0.2, pid 80) was rejected 2.0 s ago: n1 has 0 workers: must be between 1 and 4096",         \
+      "n1 (10.0.0.2, pid 80) was rejected 2.0 s ago: n1 has 0 workers: expected a number from 1 to 4096",   \
       "A join message has values out of range. Typical cause: a program other than ddprun that sends "      \
       "join messages to the store.")                                                                        \
     X(ALREADY_IN, ERROR,                                                                                    \

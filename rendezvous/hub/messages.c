@@ -182,7 +182,7 @@ static bool read_whole(const struct row *f, const cJSON *item, int64_t *value, s
     }
     if (f->kind == KIND_CODE)
         *value = CODE_WRONG;
-    ddp_fail(err, DDP_ERR_ARG, "\"%s\" must be a whole number from %lld to %lld", f->name,
+    ddp_fail(err, DDP_ERR_ARG, "\"%s\": expected a whole number from %lld to %lld", f->name,
              (long long)f->least, (long long)f->most);
     return false;
 }
@@ -195,7 +195,7 @@ static bool read_text(const struct row *f, const cJSON *item, const char **value
         *value = text;
         return true;
     }
-    ddp_fail(err, DDP_ERR_ARG, "\"%s\" must be a text of at most %zu bytes", f->name, (size_t)f->most);
+    ddp_fail(err, DDP_ERR_ARG, "\"%s\": expected a text of at most %zu bytes", f->name, (size_t)f->most);
     return false;
 }
 

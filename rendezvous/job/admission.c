@@ -47,11 +47,11 @@ static bool is_sound(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
     if (j->nproc < 1 || j->nproc > RDZV_NPROC_MAX)
-        return word_refusal(c, "%s has %" PRIu32 " workers: must be between 1 and %d", c->self, j->nproc,
-                            RDZV_NPROC_MAX);
+        return word_refusal(c, "%s has %" PRIu32 " workers: expected a number from 1 to %d", c->self,
+                            j->nproc, RDZV_NPROC_MAX);
     if (j->nnodes_min < 1 || j->nnodes_min > j->nnodes_max || j->nnodes_max > RDZV_NODES_MAX)
-        return word_refusal(c, "%s has --nnodes=%" PRIu32 ":%" PRIu32 ": must be between 1 and %d", c->self,
-                            j->nnodes_min, j->nnodes_max, RDZV_NODES_MAX);
+        return word_refusal(c, "%s has --nnodes=%" PRIu32 ":%" PRIu32 ": expected numbers from 1 to %d",
+                            c->self, j->nnodes_min, j->nnodes_max, RDZV_NODES_MAX);
     if (!j->elastic && j->nnodes_min != j->nnodes_max)
         return word_refusal(c, "%s has --nnodes=%" PRIu32 ":%" PRIu32 ": a static job needs one number",
                             c->self, j->nnodes_min, j->nnodes_max);
@@ -177,10 +177,10 @@ static bool rank_is_there(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
     return j->elastic || j->node_rank < (int64_t)j->nnodes_max ||
-           word_refusal(c,
-                        "%s (pid %d) has --node_rank=%" PRId32 ": must be less than --nnodes=%" PRIu32 "%s%s",
-                        j->host, j->pid, j->node_rank, j->nnodes_max,
-                        c->r->rules.known ? ", the value on " : "", c->r->rules.known ? c->first : "");
+           word_refusal(
+               c, "%s (pid %d) has --node_rank=%" PRId32 ": expected a number below --nnodes=%" PRIu32 "%s%s",
+               j->host, j->pid, j->node_rank, j->nnodes_max, c->r->rules.known ? ", the value on " : "",
+               c->r->rules.known ? c->first : "");
 }
 
 /* Return the node that already has the requested node rank, or NULL if the node rank is free. */

@@ -128,7 +128,7 @@ Test(make_formats, what_cannot_be_made_is_refused)
     make_fails("--samples 1000001 --out @/a",
                "--samples=1000001: expected at most 1000000 samples with --format idx\n");
     make_fails("--format tokens --samples 3 --files 4 --out @/a",
-               "--files 4: must be at most 3, the number of tokens\n");
+               "--files=4: expected at most 3, the number of tokens\n");
     make("--format tokens --samples 100 --files 2 --out @/b");
     make_fails("--format tokens --samples 100 --out @/b", "/b/text_train_000001.bin" EARLIER_SET);
     make_fails("--files 4 --out @/c",

@@ -108,7 +108,7 @@ static void wrong_arguments(struct rank *me)
     refuse(me, ddp_all_reduce(g, x, x + 1, 4, DDP_F32, DDP_SUM, NULL, NULL), "overlap");
     refuse(me, ddp_all_reduce(g, x, x, 1, (ddp_dtype)40, DDP_SUM, NULL, NULL), "dtype=40");
     refuse(me, ddp_all_reduce(g, x, x, 1, DDP_F32, (ddp_op)9, NULL, NULL), "op=9");
-    refuse(me, ddp_broadcast(g, x, 1, DDP_F32, me->world, NULL, NULL), "must be a rank");
+    refuse(me, ddp_broadcast(g, x, 1, DDP_F32, me->world, NULL, NULL), "expected a rank");
     refuse(me, ddp_broadcast(g, x, SIZE_MAX / 4, DDP_F32, 0, NULL, NULL),
            "do not fit into the address space");
     refuse(me, ddp_shared_free(g, x), "was not returned by ddp_shared_alloc");

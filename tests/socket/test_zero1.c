@@ -209,7 +209,7 @@ static void export_rank(struct rank *me)
 
 Test(zero1, what_is_exported_depends_on_no_world_size_and_can_be_imported)
 {
-    static const char *const parts[] = { "slot=2: must be", NULL };
+    static const char *const parts[] = { "slot=2: expected", NULL };
     uint64_t first = 0;
     for (int world = 1; world <= 3; world++) {
         struct ranks ranks = ranks_run(world, export_rank, RANKS_PLAIN_STORE, NULL);

@@ -405,7 +405,7 @@ static ddp_status read_manifest(const struct ckpt_dir *dir, uint64_t step, struc
         return status;
     char *text = r.size <= MANIFEST_BYTES ? malloc((size_t)r.size + 1) : NULL;
     if (r.size > MANIFEST_BYTES)
-        status = ddp_fail(err, DDP_ERR_CORRUPT, "%s: %" PRIu64 " bytes: must be at most %d", r.name, r.size,
+        status = ddp_fail(err, DDP_ERR_CORRUPT, "%s: %" PRIu64 " bytes: expected at most %d", r.name, r.size,
                           MANIFEST_BYTES);
     else if (text == NULL)
         status = ddp_fail(err, DDP_ERR_NOMEM, "%s: out of memory for %" PRIu64 " bytes", r.name, r.size);

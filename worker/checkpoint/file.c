@@ -258,7 +258,8 @@ static uint32_t crc_of(const void *data, size_t len)
 ddp_status ckpt_check_blocks(const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
     if (n < 1 || n > MAX_BLOCKS)
-        return ddp_fail(err, DDP_ERR_ARG, "checkpoint: %zu blocks: must be between 1 and %d", n, MAX_BLOCKS);
+        return ddp_fail(err, DDP_ERR_ARG, "checkpoint: %zu blocks: expected a number from 1 to %d", n,
+                        MAX_BLOCKS);
     if (blocks == NULL)
         return ddp_fail(err, DDP_ERR_ARG, "checkpoint: `blocks` is NULL");
     for (size_t i = 0; i < n; i++) {

@@ -158,7 +158,7 @@ static ddp_status read_ckpts_options(const ddp_ckpts_options *given, ddp_ckpts_o
         return ddp_fail(err, DDP_ERR_ARG,
                         "ddp_ckpts_options: `dir` is NULL or empty; set the directory of the checkpoints");
     if (out->timeout_ms > MOST_TIMEOUT_MS)
-        return ddp_fail(err, DDP_ERR_ARG, "ddp_ckpts_options: timeout_ms is %" PRIu32 ": must be at most %u",
+        return ddp_fail(err, DDP_ERR_ARG, "ddp_ckpts_options: timeout_ms is %" PRIu32 ": expected at most %u",
                         out->timeout_ms, MOST_TIMEOUT_MS);
     out->keep_last = out->keep_last != 0 ? out->keep_last : KEEP_LAST;
     out->timeout_ms = out->timeout_ms != 0 ? out->timeout_ms : TIMEOUT_MS;
@@ -238,9 +238,9 @@ ddp_status ddp_ckpts_close(ddp_ckpts *c, struct ddp_err *err)
 /* Check that the numbers of `point` are small enough for the manifest. */
 static ddp_status check_point(const ddp_ckpt_point *point, struct ddp_err *err)
 {
-#define X(name, words)                                                                                   \
-    if (point->name > MANIFEST_LARGEST)                                                                  \
-        return ddp_fail(err, DDP_ERR_ARG, "checkpoint: %s is %" PRIu64 ": must be at most 10^15", #name, \
+#define X(name, words)                                                                                    \
+    if (point->name > MANIFEST_LARGEST)                                                                   \
+        return ddp_fail(err, DDP_ERR_ARG, "checkpoint: %s is %" PRIu64 ": expected at most 10^15", #name, \
                         point->name);
     DDP_CKPT_POINT_LIST(X)
 #undef X

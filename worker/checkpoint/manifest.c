@@ -156,7 +156,7 @@ static ddp_status read_blocks(struct manifest *m, const cJSON *list, const char 
     uint64_t at = 0;
     const int n = cJSON_GetArraySize(list);
     if (n < 1 || n > MANIFEST_BLOCKS)
-        return ddp_fail(err, DDP_ERR_CORRUPT, "%s: %d blocks: must be between 1 and %d", name, n,
+        return ddp_fail(err, DDP_ERR_CORRUPT, "%s: %d blocks: expected a number from 1 to %d", name, n,
                         MANIFEST_BLOCKS);
     m->blocks = calloc((size_t)n, sizeof(*m->blocks));
     if (m->blocks == NULL)

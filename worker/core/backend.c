@@ -114,9 +114,9 @@ static ddp_status check_name(const char *name, int device, struct ddp_err *err)
         return ddp_fail(err, DDP_ERR_UNSUPPORTED, "backend \"%.40s\": unknown; expected \"cpu\" or \"nccl\"",
                         name);
     if (device < DDP_DEVICE_LOCAL)
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "ddp_options.device=%d: must be the number of a GPU, or a value of ddp_device_choice",
-                        device);
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "ddp_options.device=%d: expected the number of a GPU, or a value of ddp_device_choice", device);
     return DDP_OK;
 }
 

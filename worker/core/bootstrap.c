@@ -194,7 +194,7 @@ static ddp_status meet_by_name(const struct bootstrap *b, struct ddp_err *err)
     if (status != DDP_OK)
         return ddp_wrap(err, "joining as rank %d", b->rank);
     if (met < 0)
-        return ddp_fail(err, DDP_ERR_CORRUPT, "the store's key %s holds %" PRId64 ": must be at least 0",
+        return ddp_fail(err, DDP_ERR_CORRUPT, "the store's key %s holds %" PRId64 ": expected at least 0",
                         counter, met);
     snprintf(name, sizeof(name), met > 0 ? "%s/%" PRId64 : "%s", b->prefix, met);
     status = ddp_store_barrier(b->store, name, NULL, 0, bootstrap_remaining_ms(b), err);

@@ -92,13 +92,13 @@ static ddp_status check_values(const struct call *call, int world, struct ddp_er
     size_t size = ddp_dtype_size(call->dtype);
 
     if (size == 0)
-        return ddp_fail(err, DDP_ERR_ARG, "%s: dtype=%d: must be a value of ddp_dtype", rule->word,
+        return ddp_fail(err, DDP_ERR_ARG, "%s: dtype=%d: expected a value of ddp_dtype", rule->word,
                         (int)call->dtype);
     if (rule->reduces && (size_t)call->op >= COUNT(ops))
-        return ddp_fail(err, DDP_ERR_ARG, "%s: op=%d: must be a value of ddp_op", rule->word, (int)call->op);
+        return ddp_fail(err, DDP_ERR_ARG, "%s: op=%d: expected a value of ddp_op", rule->word, (int)call->op);
     if (rule->rooted && (call->root < 0 || call->root >= world))
-        return ddp_fail(err, DDP_ERR_ARG, "%s: root=%d: must be a rank between 0 and %d", rule->word,
-                        call->root, world - 1);
+        return ddp_fail(err, DDP_ERR_ARG, "%s: root=%d: expected a rank from 0 to %d", rule->word, call->root,
+                        world - 1);
     if (call->n > SIZE_MAX / 2 / size / (size_t)world)
         return ddp_fail(err, DDP_ERR_ARG, "%s: %" PRIu64 " elements of %s do not fit into the address space",
                         rule->word, call->n, ddp_dtype_name(call->dtype));

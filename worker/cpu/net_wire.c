@@ -191,7 +191,7 @@ ddp_status net_ports_parse(const char *text, struct net_ports *out, struct ddp_e
         out->high = port_parse(&at);
     }
     if (*at != '\0' || out->low < 1 || out->high < out->low)
-        return ddp_fail(err, DDP_ERR_ENV, "DDP_PORT_RANGE=%.40s: must be LOW-HIGH, ports from 1 to 65535",
+        return ddp_fail(err, DDP_ERR_ENV, "DDP_PORT_RANGE=%.40s: expected LOW-HIGH, ports from 1 to 65535",
                         text);
     return DDP_OK;
 }

@@ -66,8 +66,8 @@ static ddp_status check_numbers(const ddp_loader_options *o, struct ddp_err *err
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         if (rows[i].value < rows[i].least || rows[i].value > rows[i].most)
             return ddp_fail(err, DDP_ERR_ARG,
-                            "loader: %s=%" PRId64 ": must be between %" PRIu64 " and %" PRIu64, rows[i].name,
-                            (int64_t)rows[i].value, rows[i].least, rows[i].most);
+                            "loader: %s=%" PRId64 ": expected a number from %" PRIu64 " to %" PRIu64,
+                            rows[i].name, (int64_t)rows[i].value, rows[i].least, rows[i].most);
     }
     return DDP_OK;
 }
@@ -488,7 +488,7 @@ static ddp_status allocate_slots(ddp_loader *loader, struct ddp_err *err)
         return ddp_fail(err, DDP_ERR_NOMEM, "loader: out of memory for %zu batches of %zu bytes", slots,
                         loader->queue.slot_bytes);
     if ((uintptr_t)loader->memory % 256 != 0)
-        return ddp_fail(err, DDP_ERR_ARG, "loader: `alloc` returned %p: must be a multiple of 256",
+        return ddp_fail(err, DDP_ERR_ARG, "loader: `alloc` returned %p: expected a multiple of 256",
                         loader->memory);
     return DDP_OK;
 }

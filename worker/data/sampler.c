@@ -79,13 +79,12 @@ void ddp_sampler_set_epoch(ddp_sampler *s, uint64_t epoch)
 static ddp_status check_sampler(uint64_t n, int world_size, int rank, unsigned flags, struct ddp_err *err)
 {
     if (n < 1 || n > INT32_MAX)
-        return ddp_fail(err, DDP_ERR_ARG, "sampler: %" PRIu64 " samples: must be between 1 and %d", n,
+        return ddp_fail(err, DDP_ERR_ARG, "sampler: %" PRIu64 " samples: expected a number from 1 to %d", n,
                         INT32_MAX);
     if (world_size < 1 || rank < 0 || rank >= world_size)
-        return ddp_fail(
-            err, DDP_ERR_ARG,
-            "sampler: rank %d, world size %d: a rank must be at least 0 and less than the world size", rank,
-            world_size);
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "sampler: rank %d, world size %d: expected a rank from 0 to the world size - 1", rank,
+                        world_size);
     if (flags & ~(unsigned)KNOWN_FLAGS)
         return ddp_fail(err, DDP_ERR_ARG, "sampler: unknown flags 0x%x", flags & ~(unsigned)KNOWN_FLAGS);
     if ((flags & DDP_SAMPLER_DROP_LAST) && (flags & DDP_SAMPLER_NO_PAD))

@@ -13,7 +13,7 @@
 
 static ddp_status unknown(ddp_dtype dtype, struct ddp_err *err)
 {
-    return ddp_fail(err, DDP_ERR_ARG, "mixed precision: type %s: must be f32, f16 or bf16",
+    return ddp_fail(err, DDP_ERR_ARG, "mixed precision: type %s: expected f32, f16 or bf16",
                     ddp_dtype_name(dtype));
 }
 
@@ -221,7 +221,7 @@ ddp_status ddp_scaler_load(ddp_scaler *scaler, const double state[DDP_SCALER_STA
         bool in_range = state[i] > limits[i].above && state[i] < limits[i].below;
         if (!in_range || (limits[i].whole && state[i] != floor(state[i])))
             return ddp_fail(err, DDP_ERR_CORRUPT,
-                            "scaler: the saved %s is %g: must be %s above %g and below %g", limits[i].name,
+                            "scaler: the saved %s is %g: expected %s above %g and below %g", limits[i].name,
                             state[i], limits[i].whole ? "a whole number" : "a number", limits[i].above,
                             limits[i].below);
     }

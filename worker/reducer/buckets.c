@@ -33,7 +33,7 @@ static ddp_status check(const ddp_param *params, size_t n, struct ddp_err *err)
     for (size_t i = 0; i < n; i++) {
         size_t size = ddp_dtype_size(params[i].dtype);
         if (size == 0)
-            return ddp_fail(err, DDP_ERR_ARG, "parameter %zu: dtype=%d: must be a value of ddp_dtype", i,
+            return ddp_fail(err, DDP_ERR_ARG, "parameter %zu: dtype=%d: expected a value of ddp_dtype", i,
                             (int)params[i].dtype);
         if (params[i].count > left / size || aligned(bytes_of(&params[i])) > left)
             return ddp_fail(err, DDP_ERR_ARG, "parameter %zu: %zu elements do not fit into the address space",

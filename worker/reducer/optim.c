@@ -41,7 +41,7 @@ static ddp_status in_range(const char *name, double value, double low, double be
 {
     if (value >= low && value < below)
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_ARG, "optimizer: %s=%g: must be at least %g and below %g", name, value, low,
+    return ddp_fail(err, DDP_ERR_ARG, "optimizer: %s=%g: expected at least %g and below %g", name, value, low,
                     below);
 }
 
@@ -74,12 +74,12 @@ ddp_status ddp_optim_check(const ddp_optim *o, struct ddp_err *err)
     if (o == NULL)
         return null_argument(err, __func__, "optim");
     if ((unsigned)o->rule >= RULES)
-        return ddp_fail(err, DDP_ERR_ARG, "optimizer: rule=%d: must be a value of ddp_rule", (int)o->rule);
+        return ddp_fail(err, DDP_ERR_ARG, "optimizer: rule=%d: expected a value of ddp_rule", (int)o->rule);
     ddp_status status = in_range("lr", o->lr, 0, INFINITY, err);
     if (status == DDP_OK)
         status = in_range("weight_decay", o->weight_decay, 0, INFINITY, err);
     if (status == DDP_OK && o->step < 0)
-        return ddp_fail(err, DDP_ERR_ARG, "optimizer: step=%lld: must be at least 0", (long long)o->step);
+        return ddp_fail(err, DDP_ERR_ARG, "optimizer: step=%lld: expected at least 0", (long long)o->step);
     if (status != DDP_OK)
         return status;
     return o->rule == DDP_SGD ? check_sgd(o, err) : check_adam(o, err);

@@ -15,7 +15,8 @@ enum { LISTED = 8, LIST = 720 };
 
 static ddp_status misuse_no_such_param(const struct reducer_step *step, size_t i, struct ddp_err *err)
 {
-    return ddp_fail(err, DDP_ERR_ARG, "reducer: parameter %zu: must be between 0 and %zu", i, step->n - 1);
+    return ddp_fail(err, DDP_ERR_ARG, "reducer: parameter %zu: expected a number from 0 to %zu", i,
+                    step->n - 1);
 }
 
 /* Report a parameter that is marked ready twice in one step. The second mark would make `pending` wrong. */

@@ -26,7 +26,7 @@ static ddp_status check_arrays(const ddp_syncbn *bn, const float *x, const float
 {
     if (bn->channels == 0 || bn->spatial == 0)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "batch normalization: %zu channels of %zu elements: both must be at least 1",
+                        "batch normalization: %zu channels of %zu elements: expected at least 1 of each",
                         bn->channels, bn->spatial);
     if (bn->channels > SIZE_MAX / 64 / bn->spatial || n > SIZE_MAX / 64 / bn->channels / bn->spatial)
         return ddp_fail(err, DDP_ERR_ARG,
@@ -37,7 +37,7 @@ static ddp_status check_arrays(const ddp_syncbn *bn, const float *x, const float
     if (!(bn->eps >= 0) || !(bn->momentum >= 0 && bn->momentum <= 1))
         return ddp_fail(
             err, DDP_ERR_ARG,
-            "batch normalization: eps=%g, momentum=%g: eps must be at least 0, momentum between 0 and 1",
+            "batch normalization: eps=%g, momentum=%g: expected eps of at least 0, and momentum from 0 to 1",
             bn->eps, bn->momentum);
     return DDP_OK;
 }

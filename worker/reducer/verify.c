@@ -65,20 +65,20 @@ static int64_t reducer_option_value(const ddp_reducer_options *o, size_t which)
 static ddp_status check_values(const ddp_reducer_options *o, struct ddp_err *err)
 {
     if (o->overlap < DDP_OVERLAP_AUTO || o->overlap > DDP_OVERLAP_ON)
-        return ddp_fail(err, DDP_ERR_ARG, "reducer: overlap=%d: must be a value of ddp_overlap",
+        return ddp_fail(err, DDP_ERR_ARG, "reducer: overlap=%d: expected a value of ddp_overlap",
                         (int)o->overlap);
     if (o->uneven < DDP_UNEVEN_NO || o->uneven > DDP_UNEVEN_STOP)
-        return ddp_fail(err, DDP_ERR_ARG, "reducer: uneven=%d: must be a value of ddp_uneven",
+        return ddp_fail(err, DDP_ERR_ARG, "reducer: uneven=%d: expected a value of ddp_uneven",
                         (int)o->uneven);
     if (o->compress && o->wire != DDP_F16 && o->wire != DDP_BF16)
-        return ddp_fail(err, DDP_ERR_ARG, "reducer: wire=%s: must be DDP_F16 or DDP_BF16 if compress is set",
+        return ddp_fail(err, DDP_ERR_ARG, "reducer: wire=%s: expected DDP_F16 or DDP_BF16 if compress is set",
                         ddp_dtype_name(o->wire));
     if (!(o->predivide >= 0 && o->predivide <= 1e9))
-        return ddp_fail(err, DDP_ERR_ARG, "reducer: predivide=%g: must be 0 or a factor up to 1e9",
+        return ddp_fail(err, DDP_ERR_ARG, "reducer: predivide=%g: expected 0 or a factor up to 1e9",
                         o->predivide);
     if (o->hook != NULL && (o->compress || o->predivide > 0))
         return ddp_fail(err, DDP_ERR_ARG,
-                        "reducer: %s: must be 0 with a hook, because the hook replaces the all-reduce",
+                        "reducer: %s: expected 0 with a hook, because the hook replaces the all-reduce",
                         o->compress ? "compress" : "predivide");
     return DDP_OK;
 }

@@ -58,7 +58,7 @@ static ddp_status check_params(const ddp_param *params, size_t n, struct ddp_err
         const ddp_dtype dtype = params[i].dtype;
         if (dtype != DDP_F32 && dtype != DDP_F16 && dtype != DDP_BF16)
             return ddp_fail(err, DDP_ERR_ARG,
-                            "zero1: parameter %zu \"%.100s\" is %s: must be f32, f16 or bf16", i,
+                            "zero1: parameter %zu \"%.100s\" is %s: expected f32, f16 or bf16", i,
                             params[i].name, ddp_dtype_name(dtype));
         if (params[i].count > left - NORM_LEAF)
             return ddp_fail(err, DDP_ERR_ARG,
@@ -551,7 +551,7 @@ static ddp_status check_slot(const ddp_zero1 *zero, int slot)
     struct ddp_err err;
     if (slot >= 0 && slot < SLOTS && zero->slot[slot] != NULL)
         return DDP_OK;
-    ddp_fail(&err, DDP_ERR_ARG, "zero1: slot=%d: must be between 0 and %d", slot, zero->states);
+    ddp_fail(&err, DDP_ERR_ARG, "zero1: slot=%d: expected a number from 0 to %d", slot, zero->states);
     return zero1_fail(zero, &err);
 }
 

@@ -52,7 +52,7 @@ static ddp_status check_world(uint64_t global_batch, uint64_t accumulate, int wo
     if (parts / (uint64_t)world_size > DDP_LOADER_STREAMS)
         return ddp_fail(err, DDP_ERR_ARG,
                         "--accumulate %" PRIu64
-                        ": must be at most %d with --determinism world and %d worker%s",
+                        ": expected at most %d with --determinism world and %d worker%s",
                         accumulate, DDP_LOADER_STREAMS / SPLIT_WORLD_SHARDS * world_size, world_size,
                         world_size == 1 ? "" : "s");
     return DDP_OK;

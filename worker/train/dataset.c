@@ -71,7 +71,7 @@ static ddp_status check_images(const struct idx *images, const char *path, struc
 {
     if (images->dim[1] == PICTURE_SIDE && images->dim[2] == PICTURE_SIDE)
         return DDP_OK;
-    ddp_fail(err, DDP_ERR_CORRUPT, "offset 8: pictures of %" PRIu32 "x%" PRIu32 ": must be %dx%d",
+    ddp_fail(err, DDP_ERR_CORRUPT, "offset 8: pictures of %" PRIu32 "x%" PRIu32 ": expected %dx%d",
              images->dim[1], images->dim[2], PICTURE_SIDE, PICTURE_SIDE);
     return files_wrap(path, err);
 }
@@ -86,7 +86,7 @@ static ddp_status check_labels(const struct idx *labels, uint32_t pictures, cons
                           labels->dim[0], pictures);
     for (uint32_t i = 0; i < pictures && status == DDP_OK; i++) {
         if (labels->values[i] >= CLASSES)
-            status = ddp_fail(err, DDP_ERR_CORRUPT, "offset %zu: label %d: must be between 0 and %d",
+            status = ddp_fail(err, DDP_ERR_CORRUPT, "offset %zu: label %d: expected a number from 0 to %d",
                               idx_header_bytes(1) + i, labels->values[i], CLASSES - 1);
     }
     return status == DDP_OK ? DDP_OK : files_wrap(path, err);

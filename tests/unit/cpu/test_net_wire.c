@@ -199,6 +199,6 @@ Test(net_wire, what_is_no_range_of_ports_is_refused_with_what_was_expected)
     struct ddp_err err;
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         cr_assert_eq(net_ports_parse(wrong[i], &ports, &err), DDP_ERR_ENV, "%s", wrong[i]);
-        cr_assert(strstr(err.msg, "must be LOW-HIGH") != NULL, "%s", err.msg);
+        cr_assert(strstr(err.msg, "expected LOW-HIGH") != NULL, "%s", err.msg);
     }
 }

@@ -48,18 +48,18 @@ Test(control, an_introduction_is_looked_at)
     expect_refusal("[]", "not a JSON object");
     expect_refusal("{\"role\":", "not a JSON object");
     expect_refusal("{}", "\"role\" is missing");
-    expect_refusal("{\"role\":3}", "\"role\" must be a text");
+    expect_refusal("{\"role\":3}", "\"role\": expected a text");
     expect_refusal("{\"role\":\"king\"}", "\"king\" is not a known role");
     expect_refusal("{\"role\":\"plain\"}", "\"plain\" is not a known role");
     expect_refusal("{\"role\":\"worker\",\"rank\":0}", "\"world_size\" is missing");
     expect_refusal("{\"role\":\"worker\",\"world_size\":4}", "\"rank\" is missing");
     expect_refusal("{\"role\":\"worker\",\"world_size\":4,\"rank\":4}",
-                   "\"rank\" must be a whole number from 0 to 3");
-    expect_refusal("{\"role\":\"worker\",\"world_size\":4,\"rank\":-1}", "\"rank\" must be");
-    expect_refusal("{\"role\":\"worker\",\"world_size\":4,\"rank\":1.5}", "\"rank\" must be");
-    expect_refusal("{\"role\":\"worker\",\"world_size\":1e300,\"rank\":1}", "\"world_size\" must be");
-    expect_refusal("{\"role\":\"worker\",\"world_size\":131073,\"rank\":1}", "\"world_size\" must be");
-    expect_refusal("{\"role\":\"worker\",\"world_size\":4,\"rank\":1,\"pid\":\"x\"}", "\"pid\" must be");
+                   "\"rank\": expected a whole number from 0 to 3");
+    expect_refusal("{\"role\":\"worker\",\"world_size\":4,\"rank\":-1}", "\"rank\": expected");
+    expect_refusal("{\"role\":\"worker\",\"world_size\":4,\"rank\":1.5}", "\"rank\": expected");
+    expect_refusal("{\"role\":\"worker\",\"world_size\":1e300,\"rank\":1}", "\"world_size\": expected");
+    expect_refusal("{\"role\":\"worker\",\"world_size\":131073,\"rank\":1}", "\"world_size\": expected");
+    expect_refusal("{\"role\":\"worker\",\"world_size\":4,\"rank\":1,\"pid\":\"x\"}", "\"pid\": expected");
 }
 
 Test(control, a_worker_must_fit_the_job)
@@ -134,7 +134,7 @@ Test(control, a_bad_call_gets_a_sentence)
     expect_error(CLIENT, "{\"op\":\"dance\"}", "\\\"dance\\\" is not a known call");
     expect_error(CLIENT, "{\"op\":\"job\",\"attempt\":0,\"world_size\":2}", "is for agents");
     expect_error(CLIENT, "{\"op\":\"barrier_cancel\",\"name\":\"x\"}", "no barrier 'x' is open");
-    expect_error(CLIENT, "{\"op\":\"keys\",\"limit\":-1}", "\\\"limit\\\" must be");
+    expect_error(CLIENT, "{\"op\":\"keys\",\"limit\":-1}", "\\\"limit\\\": expected");
 }
 
 Test(control, an_agent_is_held_to_its_job)
@@ -164,7 +164,8 @@ Test(control, an_exit_report_about_another_pid_is_about_the_past)
 {
     sim_node(&sim, 2);
     expect_error(SIM_AGENT, "{\"op\":\"worker_started\",\"rank\":1}", "\\\"pid\\\" is missing");
-    expect_error(SIM_AGENT, "{\"op\":\"worker_exited\",\"rank\":-1,\"exit_code\":0}", "\\\"rank\\\" must be");
+    expect_error(SIM_AGENT, "{\"op\":\"worker_exited\",\"rank\":-1,\"exit_code\":0}",
+                 "\\\"rank\\\": expected");
     sim_started(&sim, 1);
     expect_error(SIM_AGENT, "{\"op\":\"worker_exited\",\"rank\":1,\"pid\":7,\"exit_code\":0}",
                  "rank 1 has pid 101, not 7");
@@ -535,8 +536,8 @@ Test(control_rdzv, a_join_is_looked_at)
     agent(N0);
     expect_answer(N0, "{\"op\":\"join\"}", "\\\"job\\\" is missing");
     expect_answer(N0, "{\"op\":\"join\"}", "\"code\":\"BAD_JOIN\"");
-    expect_in(join(N0, 0, 0, ""), "\\\"nnodes_min\\\" must be");
-    expect_in(join(N0, -2, 1, ""), "\\\"node_rank\\\" must be");
+    expect_in(join(N0, 0, 0, ""), "\\\"nnodes_min\\\": expected");
+    expect_in(join(N0, -2, 1, ""), "\\\"node_rank\\\": expected");
     expect_in(join(N0, 0, 1, ",\"grow\":\"tall\""), "\\\"grow\\\": \\\"tall\\\" is not a known value");
     expect_answer(OPERATOR, "{\"op\":\"join\"}", "is for agents");
 }
@@ -640,7 +641,7 @@ Test(control_rdzv, a_code_that_no_process_ends_with_is_refused)
     };
     two_nodes();
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
-        expect_answer(N1, wrong[i], "must be a whole number from 0 to");
+        expect_answer(N1, wrong[i], "expected a whole number from 0 to");
     expect_answer(OPERATOR, "{\"op\":\"status\"}", "\"state\":\"running\"");
 }
 
@@ -1029,5 +1030,5 @@ Test(control_rdzv, stacks_need_workers_and_only_nodes_report_them)
     expect_answer(N0, SAMPLED(1, 0, "running"), "send `join` first");
     two_nodes();
     expect_answer(N0, SAMPLED(1, 0, "running"), "{\"ok\":true}");
-    expect_answer(N0, "{\"op\":\"sampled\",\"id\":0}", "must be a whole number");
+    expect_answer(N0, "{\"op\":\"sampled\",\"id\":0}", "expected a whole number");
 }

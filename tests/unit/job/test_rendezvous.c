@@ -842,7 +842,7 @@ Test(rdzv_join, a_node_rank_that_is_taken_or_not_there)
     join.node_rank = 2;
     expect_refusal(
         &join, RDZV_REFUSED_NODE_RANK_TOO_HIGH,
-        "n7 (pid 107) has --node_rank=2: must be less than --nnodes=2, the value on node 1 (n0, pid "
+        "n7 (pid 107) has --node_rank=2: expected a number below --nnodes=2, the value on node 1 (n0, pid "
         "100)");
 }
 
@@ -851,14 +851,15 @@ Test(rdzv_join, the_first_node_cannot_bring_nonsense)
     struct rdzv_join join = sim.join;
     join.node_rank = 2;
     expect_refusal(&join, RDZV_REFUSED_NODE_RANK_TOO_HIGH,
-                   "n7 (pid 107) has --node_rank=2: must be less than --nnodes=2");
+                   "n7 (pid 107) has --node_rank=2: expected a number below --nnodes=2");
     join = sim.join;
     join.nproc = 0;
-    expect_refusal(&join, RDZV_REFUSED_BAD_JOIN, "n7 (pid 107) has 0 workers: must be between 1 and 4096");
+    expect_refusal(&join, RDZV_REFUSED_BAD_JOIN,
+                   "n7 (pid 107) has 0 workers: expected a number from 1 to 4096");
     join = sim.join;
     join.nnodes_max = 100000;
     expect_refusal(&join, RDZV_REFUSED_BAD_JOIN,
-                   "n7 (pid 107) has --nnodes=2:100000: must be between 1 and 16384");
+                   "n7 (pid 107) has --nnodes=2:100000: expected numbers from 1 to 16384");
     join.nnodes_max = 3;
     expect_refusal(&join, RDZV_REFUSED_BAD_JOIN,
                    "n7 (pid 107) has --nnodes=2:3: a static job needs one number");

@@ -280,7 +280,7 @@ Test(reducer_step, misuse_is_named)
     unused(0);
     finish();
     expect(
-        "ready 5: reducer: parameter 5: must be between 0 and 4\n"
+        "ready 5: reducer: parameter 5: expected a number from 0 to 4\n"
         "finish: reducer: finish: 5 of 5 parameters are not marked ready: #0 \"embed\" (bucket 2), #1 "
         "\"fc1.weight\" (bucket 1), #2 \"fc1.bias\" (bucket 1), #3 \"fc2.weight\" (bucket 0), #4 "
         "\"fc2.bias\" (bucket "

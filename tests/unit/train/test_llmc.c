@@ -129,7 +129,7 @@ Test(llmc, every_wrong_number_of_the_header_is_named)
         const char *says;
     } wrong[] = {
         { 0, 20240520, "offset 0: magic |20240520: |20240326" },
-        { 4, 1, "offset 4: version 1: |be 3" },
+        { 4, 1, "offset 4: version 1: |expected 3" },
         { 8, 1024, "offset 8: longest" },
         { 12, 50257, "offset 12: vocabulary" },
         { 16, 0xffffffff, "offset 16: number" },

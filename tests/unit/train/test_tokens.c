@@ -158,15 +158,15 @@ static void change(size_t at, const char *hex4)
 Test(tokens, numbers_of_the_header_that_are_wrong_are_named)
 {
     change(0, "3c68746d");
-    expect_refused("offset 0: magic number 0x6d74683c: must be 0x0134d888");
+    expect_refused("offset 0: magic number 0x6d74683c: expected 0x0134d888");
     change(0, "a1d93401");
     expect_refused("offset 0: magic number 20240801 (32-bit tokens");
     change(4, "07000000");
-    expect_refused("offset 4: version 7: must be 1");
+    expect_refused("offset 4: version 7: expected 1");
     change(8, "00000000");
-    expect_refused("offset 8: 0 tokens: must be at least 1");
+    expect_refused("offset 8: 0 tokens: expected at least 1");
     change(8, "ffffffff");
-    expect_refused("offset 8: -1 tokens: must be at least 1");
+    expect_refused("offset 8: -1 tokens: expected at least 1");
     change(8, "ffffff7f");
     expect_refused("offset 1064: the file ends here, but its header requires 4294968318 bytes");
     put("train.bin", 0, 8);
@@ -185,7 +185,7 @@ Test(tokens, a_token_outside_the_vocabulary_is_refused_at_its_offset)
     cr_assert_eq(dataset_load(&set, test_dir, DATASET_TRAIN, &w, &err), DDP_OK, "%s", err.msg);
     cr_expect_eq(dataset_read(&set, 2, NULL, token, target, &err), DDP_OK);
     cr_expect_eq(dataset_read(&set, 3, NULL, token, target, &err), DDP_ERR_CORRUPT);
-    cr_expect(strstr(err.msg, "/b_train.bin: offset 1048: token 512: must be between 0 and 511"), "%s",
+    cr_expect(strstr(err.msg, "/b_train.bin: offset 1048: token 512: expected a number from 0 to 511"), "%s",
               err.msg);
     dataset_free(&set);
 }

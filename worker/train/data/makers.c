@@ -402,7 +402,7 @@ static ddp_status make_tokens(const struct maker_order *o, ddp_random *luck, str
                         "from them; remove --gzip");
     if (o->samples < o->files)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--files %" PRIu64 ": must be at most %" PRIu64 ", the number of tokens", o->files,
+                        "--files=%" PRIu64 ": expected at most %" PRIu64 ", the number of tokens", o->files,
                         o->samples);
     token_file_name(next, true, o->files);
     ddp_status status = check_leftover(o, next, err);

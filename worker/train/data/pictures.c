@@ -55,7 +55,7 @@ static ddp_status check_magic(const uint8_t *head, int dims, struct ddp_err *err
     if (magic == expected)
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_CORRUPT,
-                    "offset 0: magic number 0x%08x: must be 0x%08x (IDX file of bytes with %d dimension%s)",
+                    "offset 0: magic number 0x%08x: expected 0x%08x (IDX file of bytes with %d dimension%s)",
                     magic, expected, dims, dims == 1 ? "" : "s");
 }
 
@@ -194,8 +194,8 @@ static ddp_status check(const struct whole_file *f, struct ddp_err *err)
     for (size_t at = 0; at < f->len; at += CIFAR_RECORD) {
         if (f->bytes[at] >= CIFAR_CLASSES)
             return ddp_fail(err, DDP_ERR_CORRUPT,
-                            "offset %zu: label %d: must be between 0 and %d (CIFAR-10, binary version)", at,
-                            f->bytes[at], CIFAR_CLASSES - 1);
+                            "offset %zu: label %d: expected a number from 0 to %d (CIFAR-10, binary version)",
+                            at, f->bytes[at], CIFAR_CLASSES - 1);
     }
     if (f->len > CIFAR_MAX_BYTES)
         return ddp_fail(err, DDP_ERR_LIMIT, "the file is longer than the limit of %d bytes", CIFAR_MAX_BYTES);

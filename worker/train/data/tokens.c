@@ -52,17 +52,17 @@ static ddp_status check_header(const uint8_t *head, size_t got, struct ddp_err *
     if (got >= 4 && get_i32(head) == LLAMA_MAGIC)
         return ddp_fail(
             err, DDP_ERR_UNSUPPORTED,
-            "offset 0: magic number %d (32-bit tokens of llm.c, Llama 3): must be %d (16-bit tokens)",
+            "offset 0: magic number %d (32-bit tokens of llm.c, Llama 3): expected %d (16-bit tokens)",
             LLAMA_MAGIC, TOKENS_MAGIC);
     if (got >= 4 && get_i32(head) != TOKENS_MAGIC)
         return ddp_fail(err, DDP_ERR_CORRUPT,
-                        "offset 0: magic number 0x%08x: must be 0x%08x (llm.c's tokens)",
+                        "offset 0: magic number 0x%08x: expected 0x%08x (llm.c's tokens)",
                         (uint32_t)get_i32(head), TOKENS_MAGIC);
     if (got < TOKENS_HEADER)
         return ddp_fail(err, DDP_ERR_CORRUPT, "offset %zu: the file ends inside the header of %d bytes", got,
                         TOKENS_HEADER);
     if (get_i32(head + AT_VERSION) != TOKENS_VERSION)
-        return ddp_fail(err, DDP_ERR_CORRUPT, "offset %d: version %d: must be %d", AT_VERSION,
+        return ddp_fail(err, DDP_ERR_CORRUPT, "offset %d: version %d: expected %d", AT_VERSION,
                         get_i32(head + AT_VERSION), TOKENS_VERSION);
     return DDP_OK;
 }
@@ -72,7 +72,7 @@ static ddp_status check_count(const struct tokens *t, int32_t count, uint64_t fi
 {
     const uint64_t total = TOKENS_HEADER + 2 * (uint64_t)(count > 0 ? count : 0);
     if (count < 1)
-        return ddp_fail(err, DDP_ERR_CORRUPT, "offset %d: %d tokens: must be at least 1", AT_COUNT, count);
+        return ddp_fail(err, DDP_ERR_CORRUPT, "offset %d: %d tokens: expected at least 1", AT_COUNT, count);
     ddp_status status =
         files_check_length(file_bytes, total, "according to the header, the data ends here", err);
     if (status != DDP_OK)
@@ -259,8 +259,9 @@ static ddp_status copy_tokens(const struct tokens *t, const uint8_t *bytes, size
     for (size_t k = 0; k < n; k++, i++) {
         const unsigned value = bytes[2 * k] | (unsigned)bytes[2 * k + 1] << 8;
         if (value >= t->vocabulary)
-            return ddp_fail(err, DDP_ERR_CORRUPT, "offset %" PRIu64 ": token %u: must be between 0 and %zu",
-                            offset + 2 * k, value, t->vocabulary - 1);
+            return ddp_fail(err, DDP_ERR_CORRUPT,
+                            "offset %" PRIu64 ": token %u: expected a number from 0 to %zu", offset + 2 * k,
+                            value, t->vocabulary - 1);
         if (i < t->length)
             token[i] = (int32_t)value;
         if (i > 0)

@@ -335,7 +335,7 @@ ddp_status gpt2_create(const struct model_kind *kind, const struct model_spec *s
     if (spec->channels != 0)
         return ddp_fail(err, DDP_ERR_ARG, "needs tokens, but the data set has pictures");
     if (length > kind->length)
-        return ddp_fail(err, DDP_ERR_ARG, "sequences of %zu tokens: must be at most %zu", length,
+        return ddp_fail(err, DDP_ERR_ARG, "sequences of %zu tokens: expected at most %zu", length,
                         kind->length);
     struct gpt2 *g = calloc(1, sizeof(*g));
     if (g == NULL)

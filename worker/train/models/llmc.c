@@ -57,7 +57,7 @@ static ddp_status check_sizes(const struct model_kind *kind, const uint8_t *head
         if (get_u32(head + at) != size[i].value)
             return ddp_fail(err, DDP_ERR_MISMATCH,
                             "offset %zu: %s is %" PRIu32
-                            ": must be %zu for --model %s; choose the model of this file",
+                            ": expected %zu for --model %s; choose the model of this file",
                             at, size[i].words, get_u32(head + at), size[i].value, kind->name);
     }
     return DDP_OK;
@@ -68,11 +68,11 @@ static ddp_status check_version(const uint8_t *head, struct ddp_err *err)
     const uint32_t magic = get_u32(head), version = get_u32(head + AT_VERSION);
     if (magic != LLMC_MAGIC)
         return ddp_fail(err, DDP_ERR_CORRUPT,
-                        "offset 0: magic number %" PRIu32 ": must be %d (a model of llm.c)", magic,
+                        "offset 0: magic number %" PRIu32 ": expected %d (a model of llm.c)", magic,
                         LLMC_MAGIC);
     if (version != LLMC_FLOAT && version != LLMC_BFLOAT)
         return ddp_fail(err, DDP_ERR_CORRUPT,
-                        "offset %d: version %" PRIu32 ": must be %d (float32) or %d (bfloat16)", AT_VERSION,
+                        "offset %d: version %" PRIu32 ": expected %d (float32) or %d (bfloat16)", AT_VERSION,
                         version, LLMC_FLOAT, LLMC_BFLOAT);
     return DDP_OK;
 }
@@ -115,7 +115,7 @@ static ddp_status llmc_check(struct llmc *f, const struct model_kind *kind, cons
         return status;
     if (f->padded < kind->vocabulary || f->padded > kind->vocabulary + MOST_PADDING)
         return ddp_fail(err, DDP_ERR_CORRUPT,
-                        "offset %d: vocabulary of %zu tokens with padding: must be between %zu and %zu",
+                        "offset %d: vocabulary of %zu tokens with padding: expected a number from %zu to %zu",
                         AT_PADDED, f->padded, kind->vocabulary, kind->vocabulary + MOST_PADDING);
     f->bytes = LLMC_HEADER + count_of(kind, f->padded) * f->element;
     return files_check_length(file_bytes, f->bytes, "according to the header, the parameters end here", err);

@@ -597,7 +597,7 @@ ddp_status resnet_create(const struct model_kind *kind, const struct model_spec 
     *out = NULL;
     if (spec->height != spec->width || spec->height == 0 || spec->height % 4 != 0)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "pictures of %zux%zu: must be squares whose side is a multiple of 4", spec->height,
+                        "pictures of %zux%zu: expected squares whose side is a multiple of 4", spec->height,
                         spec->width);
     struct resnet *r = calloc(1, sizeof(*r));
     if (r == NULL)

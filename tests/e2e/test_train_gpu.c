@@ -240,7 +240,7 @@ Test(train_gpu, what_is_missing_is_said)
     train_fails(2, GPT2 "--device cuda", 2, "GPU 1: ");
     train(2, GPT2 "--device auto --limit_steps 1");
     setenv("FAKE_CUDA_DEVICES", "0", 1);
-    train_fails(1, GPT2 "--device cuda", 1, "--device cuda: GPU: ");
+    train_fails(1, GPT2 "--device cuda", 1, "train: error: GPU: ");
     train(1, GPT2 "--device auto --limit_steps 1");
     setenv("DDP_CUDA_DRIVER_LIBRARY", "/nowhere/libcuda.so", 1);
     train_fails(1, GPT2 "--device cuda", 1, "DDP_CUDA_DRIVER_LIBRARY=/nowhere/libcuda.so");

@@ -86,7 +86,7 @@ static ddp_status choose_device(const struct train_options *options, ddp_options
         return DDP_OK;
     ddp_status status = cuda_available(options->precision, &count, err);
     if (status != DDP_OK && options->device == DEVICE_CUDA)
-        return ddp_wrap(err, "--device cuda");
+        return status;
     if (status == DDP_OK && (options->device == DEVICE_CUDA || workers_here() <= count))
         context->device = DDP_DEVICE_LOCAL;
     return DDP_OK;

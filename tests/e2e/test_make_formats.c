@@ -132,7 +132,7 @@ Test(make_formats, what_cannot_be_made_is_refused)
     make("--format tokens --samples 100 --files 2 --out @/b");
     make_fails("--format tokens --samples 100 --out @/b", "/b/text_train_000001.bin" EARLIER_SET);
     make_fails("--files 4 --out @/c",
-               "--files 4: only tokens can be divided into files; remove --files or use --format tokens\n");
+               "--files=4: only tokens can be divided into files; remove --files or use --format tokens\n");
     make("--samples 100 --out @/d");
     make_fails("--samples 200 --gzip --out @/d", "/d/train-images-idx3-ubyte" EARLIER_SET);
     fclose(fopen(test_path("d/test_batch.bin"), "w"));

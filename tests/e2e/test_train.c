@@ -352,8 +352,8 @@ Test(train, what_is_written_at_the_end_is_looked_at_in_the_beginning)
     make_data("data", "500", NULL);
     struct run_result r = run_line(1, "--data @/data --epochs 1 --summary @/none/summary.json");
     cr_expect_eq(r.exit_code, 1);
-    cr_expect(strstr(r.err, "--summary: ") && strstr(r.err, "/none: cannot write: No such file or directory"),
-              "%s", r.err);
+    cr_expect(has_parts(r.err, "--summary |/none/summary.json: cannot open: No such file or directory"), "%s",
+              r.err);
     cr_expect_str_empty(r.out);
     r = run_line(1, "--data @/data --epochs 1 --summary=");
     cr_expect_eq(r.exit_code, 2);
@@ -433,7 +433,7 @@ Test(make_data, without_a_place_to_write_it_says_so)
     struct run_result r = run_command(none, NULL);
     cr_expect(r.exit_code == 2 && strstr(r.err, "make-data: error: --out: "), "%s", r.err);
     r = run_command(file, NULL);
-    cr_expect(r.exit_code == 1 && strstr(r.err, "make-data: error: /proc/no: ") &&
+    cr_expect(r.exit_code == 1 && strstr(r.err, "make-data: error: --out /proc/no: ") &&
                   strstr(r.err, "parent directory"),
               "%s", r.err);
 }
@@ -478,10 +478,32 @@ Test(train_gpt2, an_exported_model_is_begun_with_by_all_workers)
     train_fails(2, RECIPE "--init_from @/model.bin", 1, "model.bin: offset 16: ");
 }
 
+/* Each option with a file reports a path that cannot be opened in the same form. */
+Test(train_gpt2, every_option_with_a_file_reports_it_in_one_form)
+{
+    static const struct {
+        const char *option, *path;
+    } rows[] = { { "--summary", "/tokens" }, { "--metrics", "/tokens" },
+                 { "--profile", "/tokens" }, { "--dump_gradients", "/tokens" },
+                 { "--export", "/tokens" },  { "--checkpoint", "/tokens/text_train_000000.bin" },
+                 { "--summary", "/none/x" }, { "--metrics", "/none/x" },
+                 { "--profile", "/none/x" }, { "--dump_gradients", "/none/x" },
+                 { "--export", "/none/x" },  { "--init_from", "/none/x" },
+                 { "--data", "/none/x" } };
+    make_tokens();
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char line[1024], says[1024];
+        snprintf(line, sizeof(line), RECIPE "--limit_steps 1 %s @%s", rows[i].option, rows[i].path);
+        snprintf(says, sizeof(says), "error: rank 0: %s %s%s: cannot open: |; ", rows[i].option, test_dir,
+                 rows[i].path);
+        train_fails(1, line, 1, says);
+    }
+}
+
 Test(train_gpt2, what_fits_not_is_refused_before_it_is_trained)
 {
     make_tokens();
-    train_fails(1, RECIPE "--export @/nowhere/model.bin", 1, "nowhere: cannot write");
+    train_fails(1, RECIPE "--export @/nowhere/model.bin", 1, "--export |/nowhere/model.bin: cannot open: ");
     train_fails(1, "--model mlp --export @/model.bin", 2, "--export: ");
     train_fails(1, RECIPE "--length 65", 2, "of 65 tokens: ");
 }

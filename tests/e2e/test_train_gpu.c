@@ -234,7 +234,8 @@ Test(train_gpu, what_is_missing_is_said)
     make_tokens();
     pretend_gpu();
     setenv("DDP_TRAIN_KERNELS", test_dir, 1);
-    train_fails(1, GPT2 "--device cuda", 1, "train_kernels.f32.fatbin: No such file or directory; `make`");
+    train_fails(1, GPT2 "--device cuda", 1,
+                "train_kernels.f32.fatbin: cannot open: No such file or directory; `make`");
     setenv("DDP_TRAIN_KERNELS", bin("tests/fake"), 1);
     setenv("FAKE_CUDA_DEVICES", "1", 1);
     train_fails(2, GPT2 "--device cuda", 2, "GPU 1: ");

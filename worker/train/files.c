@@ -24,16 +24,35 @@ ddp_status files_join(char *to, const char *dir, const char *name, struct ddp_er
     return DDP_OK;
 }
 
+static ddp_status not_opened(const char *option, const char *path, int error, struct ddp_err *err)
+{
+    char why[WRITE_ERROR_MAX];
+    return ddp_fail(err, DDP_ERR_IO, "%s %s: cannot open: %s", option, path,
+                    write_error_text(error, path, why));
+}
+
+ddp_status files_wrap_option(const char *option, struct ddp_err *err)
+{
+    return ddp_fail(err, err->code, "%s %s", option, err->msg);
+}
+
+FILE *files_open(const char *option, const char *path, const char *mode, struct ddp_err *err)
+{
+    FILE *file = fopen(path, mode);
+    if (file == NULL)
+        not_opened(option, path, errno, err);
+    return file;
+}
+
 /* Create a directory and its parents. Check that the directory is writable, because otherwise the run would fail only
  * after the first epoch. */
-ddp_status files_make_dir(const char *path, struct ddp_err *err)
+ddp_status files_make_dir(const char *option, const char *path, struct ddp_err *err)
 {
     char part[PATH_MAX], why[WRITE_ERROR_MAX];
     struct stat s;
     size_t len = strlen(path);
     if (len == 0 || len >= sizeof(part))
-        return ddp_fail(err, DDP_ERR_ARG, "'%.100s': not a valid name for a directory; use another path",
-                        path);
+        return not_opened(option, path, len == 0 ? ENOENT : ENAMETOOLONG, err);
     for (size_t end = 1; end <= len; end++) {
         if (path[end] != '/' && path[end] != '\0')
             continue;
@@ -41,16 +60,13 @@ ddp_status files_make_dir(const char *path, struct ddp_err *err)
         part[end] = '\0';
         if (mkdir(part, 0777) != 0 && errno != EEXIST)
             return ddp_fail(
-                err, DDP_ERR_IO, "%s: cannot create the directory: %s", part,
+                err, DDP_ERR_IO, "%s %s: cannot create the directory: %s", option, part,
                 path_error_text(errno, part,
                                 errno == ENOENT ? "use another parent directory" : "use another path", why));
     }
     if (stat(path, &s) == 0 && !S_ISDIR(s.st_mode))
-        return ddp_fail(err, DDP_ERR_IO, "%s: not a directory; use another path", path);
-    if (access(path, W_OK | X_OK) != 0)
-        return ddp_fail(err, DDP_ERR_IO, "%s: cannot write to this directory: %s", path,
-                        write_error_text(errno, path, why));
-    return DDP_OK;
+        return not_opened(option, path, ENOTDIR, err);
+    return access(path, W_OK | X_OK) == 0 ? DDP_OK : not_opened(option, path, errno, err);
 }
 
 /* Return true if `path` is a regular or missing file. ddp_file_replace then renames a new file to `path`, so the
@@ -62,26 +78,21 @@ static bool is_replaced(const char *path)
     return lstat(path, &s) != 0 || S_ISREG(s.st_mode);
 }
 
-ddp_status files_may_write(const char *path, struct ddp_err *err)
+ddp_status files_may_write(const char *option, const char *path, struct ddp_err *err)
 {
-    char dir[PATH_MAX], why[WRITE_ERROR_MAX];
+    char dir[PATH_MAX];
     struct stat s;
     const char *slash = strrchr(path, '/');
     size_t len = slash != NULL ? (size_t)(slash - path) : 1;
-    if (path[0] == '\0')
-        return ddp_fail(err, DDP_ERR_ARG, "'': not a valid name for a file; use another path");
-    if (len >= sizeof(dir))
-        return ddp_fail(err, DDP_ERR_ARG, "%.100s...: the path is too long; use a shorter path", path);
+    if (path[0] == '\0' || len >= sizeof(dir))
+        return not_opened(option, path, path[0] == '\0' ? ENOENT : ENAMETOOLONG, err);
     memcpy(dir, slash != NULL ? path : ".", len);
     dir[len] = '\0';
     const bool exists = stat(path, &s) == 0;
-    if (!exists && errno == ENAMETOOLONG)
-        return ddp_fail(err, DDP_ERR_IO, "%s: cannot write: %s", path, write_error_text(errno, path, why));
-    if (exists && S_ISDIR(s.st_mode))
-        return ddp_fail(err, DDP_ERR_ARG, "%s: a directory, not a file; use another path", path);
+    if (exists ? S_ISDIR(s.st_mode) : errno != ENOENT)
+        return not_opened(option, path, exists ? EISDIR : errno, err);
     if (is_replaced(path) && access(len > 0 ? dir : "/", W_OK | X_OK) != 0)
-        return ddp_fail(err, DDP_ERR_IO, "%s: cannot write: %s", len > 0 ? dir : "/",
-                        write_error_text(errno, path, why));
+        return not_opened(option, path, errno, err);
     return DDP_OK;
 }
 
@@ -227,20 +238,19 @@ ddp_status whole_file_find(char *path, const char *dir, const char *name, struct
     for (int i = 0; i < 2; i++) {
         int len = snprintf(path, PATH_MAX, "%s/%s%s", dir, name, ending[i]);
         if (len < 0 || len >= PATH_MAX)
-            return ddp_fail(err, DDP_ERR_ARG, "--data %.100s...: the path is too long; use a shorter path",
-                            dir);
+            return ddp_fail(err, DDP_ERR_ARG, "%.100s...: the path is too long; use a shorter path", dir);
         if (stat(path, &s) == 0)
             return DDP_OK;
         if (errno != ENOENT) {
             const int error = errno;
             char why[WRITE_ERROR_MAX];
             ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", path,
-                     path_error_text(error, path, "check --data", why));
+                     path_error_text(error, path, "check the path", why));
             errno = error;
             return DDP_ERR_IO;
         }
     }
-    ddp_fail(err, DDP_ERR_IO, "%s/%s: neither this file nor %s.gz exists; check --data", dir, name, name);
+    ddp_fail(err, DDP_ERR_IO, "%s/%s: neither this file nor %s.gz exists; check the path", dir, name, name);
     errno = ENOENT;
     return DDP_ERR_IO;
 }

@@ -7,13 +7,23 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <zlib.h>
 
-/* Create `path` and its missing parents. If a directory is not writable, the error names this directory. */
-ddp_status files_make_dir(const char *path, struct ddp_err *err);
+/* The functions with `option` report that the file of this option cannot be opened in one form: "--metrics FILE: cannot
+ * open: REASON; REMEDY". */
 
-/* Check at the start that a file can be written to `path` at the end of the run. The error names the directory. */
-ddp_status files_may_write(const char *path, struct ddp_err *err);
+/* Prepend `option` to an error that begins with the path of a file of this option, and return err->code. */
+ddp_status files_wrap_option(const char *option, struct ddp_err *err);
+
+/* Open `path` in a mode of fopen. Return NULL after a failure. */
+FILE *files_open(const char *option, const char *path, const char *mode, struct ddp_err *err);
+
+/* Create `path` and its missing parents, and check that `path` is writable. */
+ddp_status files_make_dir(const char *option, const char *path, struct ddp_err *err);
+
+/* Check at the start that a file can be written to `path` at the end of the run. */
+ddp_status files_may_write(const char *option, const char *path, struct ddp_err *err);
 
 /* Flush stdout. Return DDP_ERR_IO if this or an earlier write to stdout has failed. */
 ddp_status files_flush_stdout(struct ddp_err *err);

@@ -90,14 +90,11 @@ ddp_status journal_open(struct journal *r, bool speak, bool quiet, const char *m
                         struct ddp_err *err)
 {
     *r = (struct journal){ .lines = speak && !quiet, .bar_shown = -1, .metrics_path = metrics };
-    char why[WRITE_ERROR_MAX];
     r->bar = r->lines ? bar_stream() : NULL;
     if (!speak || metrics == NULL)
         return DDP_OK;
-    r->metrics = fopen(metrics, append ? "ae" : "we");
-    return r->metrics != NULL ? DDP_OK
-                              : ddp_fail(err, DDP_ERR_IO, "--metrics %s: cannot open: %s", metrics,
-                                         write_error_text(errno, metrics, why));
+    r->metrics = files_open("--metrics", metrics, append ? "ae" : "we", err);
+    return r->metrics != NULL ? DDP_OK : err->code;
 }
 
 ddp_status journal_close(struct journal *r, struct ddp_err *err)
@@ -268,12 +265,10 @@ ddp_status journal_summary(const char *path, const struct journal_summary *s, st
     char *text = cJSON_Print(json);
     cJSON_Delete(json);
     if (text == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for the summary");
+        return ddp_fail(err, DDP_ERR_NOMEM, "--summary %s: out of memory", path);
     size_t len = strlen(text);
     text[len] = '\n'; /* replaces the NUL, because a text file ends with a newline */
     ddp_status status = ddp_file_replace(path, text, len + 1, err);
     free(text);
-    if (status != DDP_OK)
-        ddp_wrap(err, "--summary");
-    return status;
+    return status == DDP_OK ? DDP_OK : files_wrap_option("--summary", err);
 }

@@ -59,7 +59,7 @@ static ddp_status make(struct make_options *o, struct ddp_err *err)
                         o->order.samples > maker->most ? "samples" : "test_samples",
                         o->order.samples > maker->most ? o->order.samples : o->order.test_samples,
                         maker->most, maker->unit, maker->name);
-    ddp_status status = files_make_dir(o->order.out, err);
+    ddp_status status = files_make_dir("--out", o->order.out, err);
     if (status == DDP_OK)
         status = maker->make(&o->order, &luck, err);
     if (status == DDP_OK)

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/limits.h"
+#include "train/files.h"
 #include "train/library.h"
 
 #include <assert.h>
@@ -87,18 +88,18 @@ static void trace_piece(FILE *to, int rank, const struct phases_piece *p, uint64
             phase_words[p->phase < PHASES ? p->phase : 0], rank, p->begin_us, p->end_us - p->begin_us, step);
 }
 
-static ddp_status bad(const struct profile *p, const char *what, struct ddp_err *err)
+static ddp_status not_written(const struct profile *p, struct ddp_err *err)
 {
     char why[WRITE_ERROR_MAX];
-    return ddp_fail(err, DDP_ERR_IO, "--profile %s: %s: %s", p->path, what,
+    return ddp_fail(err, DDP_ERR_IO, "--profile %s: cannot write: %s", p->path,
                     write_error_text(errno, p->path, why));
 }
 
 static ddp_status begin_file(struct profile *p, struct ddp_err *err)
 {
-    p->file = fopen(p->path, "we");
+    p->file = files_open("--profile", p->path, "we", err);
     if (p->file == NULL)
-        return bad(p, "cannot open", err);
+        return err->code;
     fputs(trace_begin, p->file);
     for (int rank = 0; rank < ddp_world_size(p->ctx); rank++)
         trace_rank(p->file, rank);
@@ -146,7 +147,7 @@ ddp_status profile_step(struct profile *p, const struct phases *phases, uint64_t
         for (uint64_t i = 0; i < p->count[rank] && i < PHASES_PIECES; i++)
             trace_piece(p->file, rank, &p->all[(size_t)rank * PHASES_PIECES + i], step);
     }
-    return fflush(p->file) == 0 ? DDP_OK : bad(p, "cannot write", err);
+    return fflush(p->file) == 0 ? DDP_OK : not_written(p, err);
 }
 
 ddp_status profile_close(struct profile *p, struct ddp_err *err)
@@ -155,7 +156,7 @@ ddp_status profile_close(struct profile *p, struct ddp_err *err)
     if (p->file != NULL) {
         fputs(trace_end, p->file);
         if (fclose(p->file) != 0)
-            status = bad(p, "cannot write", err);
+            status = not_written(p, err);
     }
     free(p->all);
     free(p->count);

@@ -442,8 +442,8 @@ static ddp_status open_checkpoints(const struct train_options *o, struct ddp_err
                    ? DDP_OK
                    : ddp_fail(err, DDP_ERR_ARG, "--eval: there is no checkpoint in %s; check --checkpoint",
                               o->checkpoint);
-    if (files_make_dir(o->checkpoint, err) != DDP_OK)
-        return ddp_wrap(err, "--checkpoint");
+    if (files_make_dir("--checkpoint", o->checkpoint, err) != DDP_OK)
+        return err->code;
     if (!checkpoint_exists(o->checkpoint, newest))
         return refuse_early_version(o->checkpoint, err);
     if (o->resume)
@@ -457,11 +457,8 @@ static ddp_status open_checkpoints(const struct train_options *o, struct ddp_err
 /* Check at the start that the output files can be written. Otherwise the run would fail only after the last epoch. */
 static ddp_status check_outputs(const struct train_options *o, struct ddp_err *err)
 {
-    if (o->export_to != NULL && files_may_write(o->export_to, err) != DDP_OK)
-        return ddp_wrap(err, "--export");
-    if (o->summary != NULL && files_may_write(o->summary, err) != DDP_OK)
-        return ddp_wrap(err, "--summary");
-    return DDP_OK;
+    ddp_status status = o->export_to != NULL ? files_may_write("--export", o->export_to, err) : DDP_OK;
+    return status == DDP_OK && o->summary != NULL ? files_may_write("--summary", o->summary, err) : status;
 }
 
 /* Open the output files, only on rank 0. The other ranks wait for rank 0 in the first collective. Check the paths
@@ -482,11 +479,8 @@ static ddp_status open_outputs(struct trainer *t, struct ddp_err *err)
         status = journal_open(&t->journal, trainer_is_first(t), o->quiet, o->metrics, append, err);
     if (status != DDP_OK || !trainer_is_first(t) || o->dump_gradients == NULL)
         return status;
-    char why[WRITE_ERROR_MAX];
-    t->dump = fopen(o->dump_gradients, "wbe");
-    return t->dump != NULL ? DDP_OK
-                           : ddp_fail(err, DDP_ERR_IO, "--dump_gradients %s: cannot open: %s",
-                                      o->dump_gradients, write_error_text(errno, o->dump_gradients, why));
+    t->dump = files_open("--dump_gradients", o->dump_gradients, "wbe", err);
+    return t->dump != NULL ? DDP_OK : err->code;
 }
 
 /* Open the data. Every rank opens all data, because each epoch distributes the samples anew. */
@@ -500,14 +494,15 @@ static ddp_status open_data(struct trainer *t, struct ddp_err *err)
     ddp_status status = dataset_load(&t->train_set, o->data, DATASET_TRAIN, &what, err);
     if (status == DDP_OK)
         status = dataset_load(&t->test_set, o->data, DATASET_TEST, &what, err);
+    if (status != DDP_OK)
+        return files_wrap_option("--data", err);
     const struct split_request request = { .samples = t->train_set.n,
                                            .batch = o->batch,
                                            .global_batch = o->global_batch,
                                            .accumulate = o->accumulate,
                                            .any_world = o->determinism == DETERMINISM_WORLD,
                                            .together = o->sync_bn || ddp_device(t->ctx) >= 0 };
-    if (status == DDP_OK)
-        status = split_make(&t->split, &request, ddp_world_size(t->ctx), ddp_rank(t->ctx), err);
+    status = split_make(&t->split, &request, ddp_world_size(t->ctx), ddp_rank(t->ctx), err);
     return status == DDP_OK ? batch_source_init(&t->source, &t->train_set, &t->split, &how, err) : status;
 }
 
@@ -571,7 +566,7 @@ static ddp_status init_model(struct trainer *t, struct ddp_err *err)
         return DDP_OK;
     ddp_status status = llmc_load(o->init_from, &models[o->model], &t->model->params, err);
     if (status != DDP_OK)
-        return ddp_wrap(err, "--init_from");
+        return files_wrap_option("--init_from", err);
     journal_line(&t->journal, "initial parameters from %s", o->init_from);
     return DDP_OK;
 }
@@ -895,7 +890,7 @@ static ddp_status export_model(struct trainer *t, struct ddp_err *err)
         return status;
     status = llmc_save(o->export_to, &models[o->model], &t->model->params, t->optimizer.slot[0], err);
     if (status != DDP_OK)
-        return ddp_wrap(err, "--export");
+        return files_wrap_option("--export", err);
     journal_line(&t->journal, "exported to %s", o->export_to);
     return DDP_OK;
 }

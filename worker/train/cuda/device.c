@@ -128,10 +128,11 @@ ddp_status libraries_kernels(int precision, char **image, struct ddp_err *err)
     FILE *file = open_kernels(types[precision], path);
     *image = NULL;
     if (file == NULL)
-        return ddp_fail(err, DDP_ERR_UNSUPPORTED,
-                        "%s: %s; `make` builds this file if nvcc is installed (in PATH, or CUDA_HOME=DIR); "
-                        "set DDP_TRAIN_KERNELS=DIR if the file is in another folder",
-                        path, strerror(errno));
+        return ddp_fail(
+            err, DDP_ERR_UNSUPPORTED,
+            "%s: cannot open: %s; `make` builds this file if nvcc is installed (in PATH, or CUDA_HOME=DIR); "
+            "set DDP_TRAIN_KERNELS=DIR if the file is in another folder",
+            path, strerror(errno));
     ddp_status status = read_all(file, path, image, err);
     fclose(file);
     return status;

@@ -233,11 +233,11 @@ struct bytes {
 
 /* Compress with gzip. Store neither name nor time, so that equal data gives equal files. The caller frees
  * out->data. */
-static ddp_status pack(const struct bytes *in, struct bytes *out, struct ddp_err *err)
+static ddp_status pack(const char *path, const struct bytes *in, struct bytes *out, struct ddp_err *err)
 {
     z_stream z = { 0 };
     if (deflateInit2(&z, Z_DEFAULT_COMPRESSION, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY) != Z_OK)
-        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for compression");
+        return ddp_fail(err, DDP_ERR_NOMEM, "%s: out of memory for compression", path);
     size_t bound = deflateBound(&z, in->len);
     out->data = malloc(bound);
     z.next_in = in->data;
@@ -247,7 +247,8 @@ static ddp_status pack(const struct bytes *in, struct bytes *out, struct ddp_err
     int code = out->data == NULL ? Z_MEM_ERROR : deflate(&z, Z_FINISH);
     out->len = bound - z.avail_out;
     deflateEnd(&z);
-    return code == Z_STREAM_END ? DDP_OK : ddp_fail(err, DDP_ERR_NOMEM, "out of memory for compression");
+    return code == Z_STREAM_END ? DDP_OK
+                                : ddp_fail(err, DDP_ERR_NOMEM, "%s: out of memory for compression", path);
 }
 
 static ddp_status write_file(const struct maker_order *o, const char *name, const struct bytes *data,
@@ -258,13 +259,13 @@ static ddp_status write_file(const struct maker_order *o, const char *name, cons
     snprintf(packed_name, sizeof(packed_name), "%s.gz", name);
     ddp_status status = files_join(path, o->out, o->gzip ? packed_name : name, err);
     if (status == DDP_OK && o->gzip)
-        status = pack(data, &packed, err);
+        status = pack(path, data, &packed, err);
     if (status == DDP_OK && o->gzip)
         data = &packed;
     if (status == DDP_OK)
         status = ddp_file_replace(path, data->data, data->len, err);
     free(packed.data);
-    return status;
+    return status == DDP_OK ? DDP_OK : files_wrap_option("--out", err);
 }
 
 static ddp_status no_memory(uint64_t n, const char *what, struct ddp_err *err)
@@ -328,7 +329,7 @@ static ddp_status make_idx(const struct maker_order *o, ddp_random *luck, struct
     ddp_status status = DDP_OK;
     if (o->files > 1)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--files %" PRIu64 ": only tokens can be divided into files; remove --files or use "
+                        "--files=%" PRIu64 ": only tokens can be divided into files; remove --files or use "
                         "--format tokens",
                         o->files);
     if (cifar_find(found, o->out))

@@ -200,7 +200,7 @@ static ddp_status check_directory(char *pattern, struct ddp_err *err)
     slash[slash == pattern] = '\0';
     DIR *dir = opendir(pattern);
     if (dir == NULL)
-        return ddp_fail(err, DDP_ERR_IO, "%s: cannot read the directory: %s", pattern,
+        return ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", pattern,
                         path_error_text(errno, pattern, DATA_REMEDY, why));
     closedir(dir);
     return DDP_OK;
@@ -212,8 +212,7 @@ ddp_status tokens_load(struct tokens *t, const char *where, bool training, struc
     struct stat s;
     glob_t found = { 0 };
     if (strlen(where) >= PATH_MAX)
-        return ddp_fail(err, DDP_ERR_ARG, "--data %.100s...: the path is too long; use a shorter path",
-                        where);
+        return ddp_fail(err, DDP_ERR_ARG, "%.100s...: the path is too long; use a shorter path", where);
     const bool exists = stat(where, &s) == 0;
     if (!exists && strpbrk(where, "*?[\\") == NULL)
         return ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", where,

@@ -266,15 +266,27 @@ static void read_machine_facts(struct machine_facts *l, const struct cli *cli)
     l->has_torch = check_torch(cli, choose_python(cli, &l->python), &l->torch);
 }
 
+/* Return true if the user sees the stderr of this process on a terminal. With --hosts, stderr is a pipe, and the starter
+ * sets DDPRUN_TERMINAL. Remove this variable, because a worker would write control characters for a terminal. */
+static bool is_shown(const struct cli *cli)
+{
+    const char *value = cli->one_console ? getenv("DDPRUN_TERMINAL") : NULL;
+    const bool shown = isatty(STDERR_FILENO) == 1 || (value != NULL && *value != '\0');
+    if (cli->one_console)
+        unsetenv("DDPRUN_TERMINAL");
+    return shown;
+}
+
 /* Return the facts in the form that the plan needs. An empty text becomes NULL. */
 static struct plan_facts facts_of(const struct machine_facts *l, const struct scheduler *scheduler,
-                                  const char *host, bool detached)
+                                  const char *host, const struct cli *cli)
 {
     return (struct plan_facts){ .environ_block = environ,
                                 .physical_gpus = gpu_count(),
                                 .cpus = cpu_count(),
                                 .host = host,
-                                .terminal = isatty(STDERR_FILENO) && !detached,
+                                .terminal = isatty(STDERR_FILENO) && !cli->detach,
+                                .shown = is_shown(cli) && !cli->detach,
                                 .cookie = l->cookie[0] != '\0' ? l->cookie : NULL,
                                 .directory = l->directory[0] != '\0' ? l->directory : NULL,
                                 .nonce = l->nonce,
@@ -306,7 +318,7 @@ static int run_job(const struct cli *cli, char *const *argv, const struct schedu
     if (cli->local_addr != NULL && own_address_check(cli->local_addr, &err) != DDP_OK)
         return cannot_begin(&err);
     read_machine_facts(&machine, cli);
-    struct plan_facts facts = facts_of(&machine, scheduler, host, cli->detach);
+    struct plan_facts facts = facts_of(&machine, scheduler, host, cli);
     if (make_plan(&plan, cli, &facts, &err) != DDP_OK)
         return cannot_begin(&err);
     if (plan.log_root == NULL && facts.error_stem == NULL && !cli->quiet)
@@ -466,7 +478,8 @@ static int run_hosts(const struct cli *cli, char *const *argv, const char *host)
                                  .host = host,
                                  .job = nonce,
                                  .log_name = cli->collect_logs ? log_name : NULL,
-                                 .umask = (int)mask };
+                                 .umask = (int)mask,
+                                 .terminal = isatty(STDERR_FILENO) == 1 && !cli->detach };
     struct starter_job job = { .facts = &facts };
     umask(mask);
     read_limits_for_hosts(facts.limits);

@@ -507,6 +507,15 @@ static bool add_texts(cJSON *array, char *const *texts, const struct cli *filter
     return ok;
 }
 
+/* Add the variables of the host's ddprun. DDPRUN_TERMINAL is "1" if the starter's stderr is a terminal, otherwise "",
+ * which replaces a value that the starter has inherited from another ddprun. */
+static bool add_variables(cJSON *array, const struct start_facts *f)
+{
+    return add_texts(array, f->environ_block, f->cli) &&
+           cJSON_AddItemToArray(array,
+                                cJSON_CreateString(f->terminal ? "DDPRUN_TERMINAL=1" : "DDPRUN_TERMINAL="));
+}
+
 uint64_t start_silent_ms(const struct cli *cli)
 {
     const uint64_t least_ms = cli->collect_logs ? REMOTE_SLOW_DISK_MS : 3 * REMOTE_BEAT_MS;
@@ -544,8 +553,8 @@ bool start_job(const struct start_facts *f, const struct host_spec *host, int ra
               json_add_text(o, "secret", m->nodes > 1 ? m->secret : "") &&
               cJSON_AddItemToArray(argv, cJSON_CreateString(f->argv[0])) &&
               add_options(argv, f, host, rank, m) && add_texts(argv, f->argv + 1, NULL) &&
-              add_texts(cJSON_AddArrayToObject(o, "env"), f->environ_block, f->cli) &&
-              json_add_text(o, "token", m->token) && (f->log_name == NULL || add_collect(o, f, rank));
+              add_variables(cJSON_AddArrayToObject(o, "env"), f) && json_add_text(o, "token", m->token) &&
+              (f->log_name == NULL || add_collect(o, f, rank));
     char *text = ok ? cJSON_PrintUnformatted(o) : NULL;
     ok = text != NULL && buf_append(out, text, strlen(text));
     cJSON_free(text);

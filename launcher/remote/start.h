@@ -159,6 +159,7 @@ struct start_facts {
     const char *host;           /* name of this host */
     const char *job;            /* job id */
     int umask;
+    bool terminal;        /* stderr of this ddprun is a terminal */
     const char *log_name; /* with --collect_logs: the starter's directory below --log_dir; else NULL */
     double limits[REMOTE_LIMIT_COUNT]; /* REMOTE_UNLIMITED if there is no limit */
     struct slice ship;   /* --ship: this program and its library; empty if each host uses its own ddprun */

@@ -197,6 +197,7 @@ static struct start_facts facts_of(struct cli *cli)
                                  .host = "here",
                                  .job = "job1",
                                  .umask = 0022,
+                                 .terminal = true,
                                  .limits = { 65536, REMOTE_UNLIMITED } };
 }
 
@@ -410,9 +411,10 @@ Test(remote_job, the_job_has_options_before_those_of_the_user_and_the_carried_va
                                      "--env=WANDB_KEY",
                                      "train.py",
                                      "it's" };
-    const char *const env[] = { "PATH=/bin",   "NCCL_DEBUG=INFO",    "VIRTUAL_ENV=/v",  "TORCH_LOGS=x",
-                                "WANDB_KEY=k", "LD_LIBRARY_PATH=/l", "CONDA_PREFIX=/c", "PYTHONPATH=/p",
-                                "UCX_TLS=rc",  "OMP_NUM_THREADS=4",  "DDP_X=1",         "PET_X=2" };
+    const char *const env[] = { "PATH=/bin",        "NCCL_DEBUG=INFO",    "VIRTUAL_ENV=/v",  "TORCH_LOGS=x",
+                                "WANDB_KEY=k",      "LD_LIBRARY_PATH=/l", "CONDA_PREFIX=/c", "PYTHONPATH=/p",
+                                "UCX_TLS=rc",       "OMP_NUM_THREADS=4",  "DDP_X=1",         "PET_X=2",
+                                "DDPRUN_TERMINAL=1" };
     const int n_env = (int)(sizeof(env) / sizeof(env[0]));
     struct buf out = { 0 };
     cr_assert(start_job(&facts, &host, 1, false, &meeting, &out));

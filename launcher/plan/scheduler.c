@@ -699,7 +699,7 @@ const char *scheduler_file(char *const *environ_block)
 ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct scheduler_facts *f,
                           struct ddp_err *err)
 {
-    *s = (struct scheduler){ .kind = -1, .name = "none", .title = "no scheduler" };
+    *s = (struct scheduler){ .kind = -1, .name = "none", .title = "no scheduler", .host = f->host };
     s->kind = scheduler_choose(s, wanted, f);
     if (s->kind < 0 && strcmp(wanted, "auto") != 0 && strcmp(wanted, "none") != 0)
         return not_here(wanted, err);
@@ -810,13 +810,12 @@ static void find_tasks(struct scheduler *s)
     const struct scheduler_tasks *t = &s->tasks;
     char words[SCHEDULER_WORDS_MAX];
     const char *job = s->values[SCHEDULER_JOB].text;
-    snprintf(
-        words, sizeof(words),
-        "%s has started %d copies of ddprun on %d node%s%s%s, %d of them on this node; each copy would start "
-        "all workers of its node",
-        s->title, t->tasks, t->nodes, t->nodes == 1 ? "" : "s", job[0] != '\0' ? " for job " : "", job,
-        t->here);
-    finding_make(&s->finding.found, FINDING_WRONG_TASK_LAYOUT, job, "words", words, NULL);
+    snprintf(words, sizeof(words),
+             "runs %d of the %d copies of ddprun that %s has started on %d node%s%s%s; each copy would start "
+             "all workers of its node",
+             t->here, t->tasks, s->title, t->nodes, t->nodes == 1 ? "" : "s",
+             job[0] != '\0' ? " for job " : "", job);
+    finding_make(&s->finding.found, FINDING_WRONG_TASK_LAYOUT, s->host, "layout", words, NULL);
     s->finding.fatal = true;
 }
 

@@ -75,6 +75,7 @@ struct scheduler_finding {
 struct scheduler {
     int kind;                      /* row of the scheduler in SCHEDULERS; -1 without a scheduler */
     const char *name, *title;      /* static texts; without a scheduler: "none" and "no scheduler" */
+    const char *host;              /* name of this machine; borrowed from scheduler_facts */
     char rule[SCHEDULER_TEXT_MAX]; /* how the scheduler was recognized */
     struct scheduler_value values[SCHEDULER_VALUE_COUNT];
     struct scheduler_tasks tasks;

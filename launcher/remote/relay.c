@@ -68,6 +68,7 @@ struct relay {
     int child_in;                     /* write end of the child's stdin pipe; -1 if closed */
     char token[REMOTE_TOKEN_MAX];     /* the token that the relay sends to each probe */
     pid_t child;                      /* the host's ddprun, or the sender of log files; 0 without a child */
+    uint64_t started_ms;              /* when the relay was started */
     uint64_t job_ms;                  /* when the host's ddprun was started; 0 before that */
     char *collect;                    /* owned; log directory of the job; NULL without --collect_logs */
     char job_token[REMOTE_TOKEN_MAX]; /* the token in the message JOB; "" until JOB arrives */
@@ -92,20 +93,21 @@ struct relay {
     uint64_t branch_ms; /* a branch ends if the starter is silent for this time; 0 until BRANCH arrives */
 };
 
-/* Make a finding about this host. Only the sentence of HOST_LOST uses `time`, the time since the start of ddprun. */
-static void find_host(enum finding_code code, const char *words, const char *time, struct finding *f)
+/* Make a finding about this host. The sentence names the time since `since_ms`. */
+static void find_host(enum finding_code code, const char *words, uint64_t since_ms, struct finding *f)
 {
-    char host[256] = "this host";
+    char host[256] = "this host", time[TEXT_MS_MAX];
     gethostname(host, sizeof(host) - 1);
-    finding_make(f, code, host, "words", words, "time", time, NULL);
+    finding_make(f, code, host, "words", words, "time", text_ms(clock_ms() - since_ms, time), NULL);
 }
 
 /* Print a finding about this host. `what` names the step or the file that failed, and `why` gives the reason. */
-static void report_host(enum finding_code code, const char *what, const char *why, struct finding *f)
+static void report_host(const struct relay *r, enum finding_code code, const char *what, const char *why,
+                        struct finding *f)
 {
     char words[512];
     snprintf(words, sizeof(words), "%s: %s", what, why);
-    find_host(code, words, "", f);
+    find_host(code, words, r->started_ms, f);
     log_error("%s", f->sentence);
     log_info("  try      %s", f->advice);
     log_info("  finding  %s", finding_code_name(f->code));
@@ -118,7 +120,7 @@ static void fail_host(struct relay *r, enum finding_code code, const char *what,
     struct remote_answer a = { .news = REMOTE_FINDING, .version = DDP_VERSION };
     struct finding f;
     struct buf line = { 0 };
-    report_host(code, what, why, &f);
+    report_host(r, code, what, why, &f);
     log_explain(finding_code_name(f.code));
     r->exit_code = EXIT_CODE_DDPRUN;
     if (r->job_token[0] != '\0' && remote_encode_end(f.subject, &f, true, &line)) {
@@ -562,7 +564,7 @@ static void enter_directory(struct relay *r, const char *directory, const char *
     } else if (p->log_why[0] != '\0') {
         not_ready(r, log_dir, p->log_why);
     } else if (p->own_why[0] != '\0') {
-        report_host(start_code(p->own_why), directory, p->own_why, &(struct finding){ 0 });
+        report_host(r, start_code(p->own_why), directory, p->own_why, &(struct finding){ 0 });
     }
     if (p != NULL)
         place_free(p);
@@ -763,8 +765,7 @@ static void send_reason(struct relay *r, const char *words)
 {
     struct finding f;
     struct buf line = { 0 };
-    char time[TEXT_MS_MAX];
-    find_host(FINDING_HOST_LOST, words, text_ms(clock_ms() - r->job_ms, time), &f);
+    find_host(FINDING_HOST_LOST, words, r->job_ms, &f);
     if (remote_encode_end(f.subject, &f, true, &line))
         handle_NEWS(r, buf_slice(&line));
     buf_free(&line);
@@ -920,6 +921,7 @@ int relay_run(void)
                        .child_in = -1,
                        .token = "-",
                        .silent_ms = FIRST_MS,
+                       .started_ms = clock_ms(),
                        .last_received_ms = clock_ms(),
                        .exit_code = -1 };
     const int watched[] = { SIGCHLD, SIGTERM, SIGINT, SIGHUP };

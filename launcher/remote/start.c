@@ -797,7 +797,7 @@ void start_explain(const struct start_facts *f, const struct host_spec *host, co
                                                       : row->code;
     finding_make(out, code, host->name, "words", text[0] != '\0' ? text : status, "path", f->program,
                  "remote_shell", start_shell(f->cli, host, shell), "starting_host", via != NULL ? via : "",
-                 "known_name", known_name(host, known), "tried", tried, NULL);
+                 "known_name", known_name(host, known), "tried", tried, "time", time, NULL);
 }
 
 void start_explain_late(const struct start_facts *f, const struct host_spec *host, const char *via,

@@ -565,23 +565,30 @@ static void probe_again(struct starter *s)
     }
 }
 
+/* Make the finding HOST_NOT_READY about a host. `words` is the reason. */
+static void find_not_ready(const struct peer *p, const char *words, struct finding *f)
+{
+    char time[TEXT_MS_MAX];
+    finding_make(f, FINDING_HOST_NOT_READY, p->host->name, "words", words, "time",
+                 text_ms(clock_ms() - p->started_ms, time), NULL);
+}
+
 /* Fail, because the first host has no address that all other hosts can reach. */
 static void fail_without_address(struct starter *s)
 {
     const struct peer *first = &s->peers[0];
-    char unreached[120] = "";
+    char unreached[120] = "", time[TEXT_MS_MAX];
     struct finding f;
     int i = 1;
     while (i < s->n && s->peers[i].reached[0] != '\0')
         i++;
     if (s->n == 1)
-        finding_make(&f, FINDING_HOST_NOT_READY, first->host->name, "words",
-                     "this host has no network address, not even on the interface lo", NULL);
+        find_not_ready(first, "this host has no network address, not even on the interface lo", &f);
     else {
         if (i < s->n)
             snprintf(unreached, sizeof(unreached), "; %.80s can reach none of them", s->peers[i].host->name);
         finding_make(&f, FINDING_NO_COMMON_ADDRESS, first->host->name, "addresses", first->answer.addresses,
-                     "unreached", unreached, NULL);
+                     "unreached", unreached, "time", text_ms(clock_ms() - first->started_ms, time), NULL);
     }
     fail(s, &f);
 }
@@ -590,10 +597,10 @@ static void fail_without_address(struct starter *s)
 static void fail_without_message(struct peer *p)
 {
     struct finding f;
-    finding_make(&f, FINDING_HOST_NOT_READY, p->host->name, "words",
-                 "the job's command line and environment variables exceed 4 MiB, or the host where "
-                 "ddprun was started is out of memory",
-                 NULL);
+    find_not_ready(p,
+                   "the job's command line and environment variables exceed 4 MiB, or the host where "
+                   "ddprun was started is out of memory",
+                   &f);
     fail(p->starter, &f);
 }
 
@@ -695,8 +702,7 @@ static void start_branch(struct peer *p)
     link_carry(p->trunk, BRANCH_SILENT_MS);
     p->link = link_start_on(p->trunk, SLOT_RELAY(i), p, NULL, 0);
     if (p->link == NULL) {
-        finding_make(&f, FINDING_HOST_NOT_READY, p->host->name, "words",
-                     "out of memory on the host where ddprun was started", NULL);
+        find_not_ready(p, "out of memory on the host where ddprun was started", &f);
         end_start(p, &f);
         return;
     }
@@ -1112,14 +1118,14 @@ static void spawn_shell(struct peer *p)
     struct ddp_err err;
     struct finding f;
     char **argv;
+    p->started_ms = clock_ms();
     if (start_command(s->facts, p->host, &argv, &err) != DDP_OK) {
-        finding_make(&f, FINDING_HOST_NOT_READY, p->host->name, "words", err.msg, NULL);
+        find_not_ready(p, err.msg, &f);
         fail(s, &f);
         return;
     }
     p->state = PEER_STARTING;
     p->is_shipping = ships;
-    p->started_ms = clock_ms();
     p->deadline_ms = p->started_ms + start_limit_ms(s->facts, p->host, false);
     ++*starting_with(p);
     if (p->above < 0)

@@ -39,14 +39,16 @@ static bool is_same_address(const char *a, const char *b)
 static void check_refusal(struct diagnosis *d, const struct snapshot *s, const struct snapshot_refused *r)
 {
     words who, time, unclaimed = "";
+    char layout[FINDING_TEXT_MAX];
     const enum finding_code code = finding_by_name(r->code);
     struct finding *slot = code != FINDING_NONE ? diagnosis_slot(d, code) : NULL;
     if (slot == NULL)
         return;
     if (code == FINDING_NODE_RANK_TAKEN)
         unclaimed_ranks(unclaimed, s);
-    finding_make(slot, code, process(who, r->host, r->addr, r->pid), "time", duration(time, r->ago_ms),
-                 "words", r->words, "unclaimed", unclaimed, NULL);
+    snprintf(layout, sizeof(layout), "was rejected %s ago: %s", duration(time, r->ago_ms), r->words);
+    finding_make(slot, code, process(who, r->host, r->addr, r->pid), "time", time, "words", r->words,
+                 "unclaimed", unclaimed, "layout", layout, NULL);
 }
 
 /* Return true if a rejection may concern the job. While a round runs, the job needs no further node. So a rejection

@@ -226,10 +226,10 @@
       "cause: an /etc/hosts that was copied from the store's machine; installers of Debian and Ubuntu "      \
       "write a line with 127.0.1.1 to this file.")                                                           \
     X(NAME_UNKNOWN, ERROR,                                                                                  \
-      "${this_host} cannot resolve '${host}': no such name",                                                \
+      "${this_host} cannot resolve '${host}': no such name, after ${took}",                                 \
       "check the spelling; on Kubernetes, check that the pod is scheduled and its service has this "        \
       "name; or pass a numeric address",                                                                    \
-      "n1 cannot resolve 'n0.example': no such name",                                                       \
+      "n1 cannot resolve 'n0.example': no such name, after 3 ms",                                           \
       "getaddrinfo returned EAI_NONAME. The name of a new pod or machine can take a minute to appear. Typical "     \
       "causes: a spelling error, or a pod whose service does not exist yet.")                                       \
     X(RESOLVER_DOWN, ERROR,                                                                                 \
@@ -244,9 +244,9 @@
       "n1 cannot resolve 'n0': the name service has not answered for 5.0 s",                                \
       "getaddrinfo has not returned. Typical cause: a firewall that drops packets to the name server.")     \
     X(RESOLVE_FAILED, ERROR,                                                                                \
-      "${this_host} cannot resolve '${host}': ${error}",                                                         \
+      "${this_host} cannot resolve '${host}': ${error}, after ${took}",                                     \
       "pass a numeric address",                                                                             \
-      "n1 cannot resolve 'n0': non-recoverable failure in name resolution",                                 \
+      "n1 cannot resolve 'n0': non-recoverable failure in name resolution, after 3 ms",                     \
       "getaddrinfo failed, and no other finding explains the error. Typical cause: a broken answer of the "       \
       "name server.")                                                                                                 \
     /* Stage "route": the kernel rejects the address before the first packet (errno of connect). */                                 \
@@ -254,7 +254,7 @@
       "${this_host} has no route to ${address}",                                                            \
       "check the address, and on ${this_host} the interfaces ('ip addr') and the routes ('ip route'); a " \
       "container needs a connection to the network of ${address}",                                                                    \
-      "n1 has no route to 10.0.0.1",                                                                        \
+      "n1 has no route to 10.0.0.1: its answer came after 2 ms",                                            \
       "The kernel's route lookup failed with ENETUNREACH. Typical causes: an interface that is down, or a "         \
       "container that is not connected to the network of the address.")                                                                            \
     X(ROUTE_UNREACHABLE, ERROR,                                                                             \
@@ -321,9 +321,9 @@
       "connect failed with EHOSTUNREACH within a round trip: an ICMP message rejected the connection. "     \
       "Typical cause: firewalld.")                                                                          \
     X(NET_UNREACHABLE, ERROR,                                                                               \
-      "a router between ${this_host} and ${at} has no route to ${address}",                                 \
+      "a router between ${this_host} and ${at} has no route to ${address}: its answer came after ${took}",  \
       "check the address; 'ip route get ${address}' on ${this_host} shows the first router",                \
-      "a router between n1 and 10.0.0.1:29500 has no route to 10.0.0.1",                                    \
+      "a router between n1 and 10.0.0.1:29500 has no route to 10.0.0.1: its answer came after 2 ms",        \
       "connect failed with ENETUNREACH although this host has a route: a router sent an ICMP message. Typical "     \
       "causes: a wrong address, or a link between two networks that is down.")                                      \
     X(CONNECT_PROHIBITED, ERROR,                                                                            \
@@ -357,12 +357,12 @@
       "The TCP connection succeeded, but no reply to the store's handshake arrived. Typical causes: a stopped "     \
       "ddprun, a machine without free CPU time, or another service on that port.")                                  \
     X(HELLO_CLOSED, ERROR,                                                                                  \
-      "${at} accepts connections and closes them on the first message",                                     \
+      "${at} accepts connections and closes them on the first message, after ${took}",                      \
       "'ss -ltnp sport = :${port}' on that host shows the process; if the process is a store of another "  \
       "user, start the store and the job as the same user; if it is a proxy, another service, or the store " \
       "of a PyTorch version before 2.5, choose another port; if a service mesh is in use, disable its "      \
       "sidecar for this job (sidecar.istio.io/inject: \"false\")",                                          \
-      "10.0.0.1:29500 accepts connections and closes them on the first message",                            \
+      "10.0.0.1:29500 accepts connections and closes them on the first message, after 1 ms",                \
       "The process that listens on the port closed the connection after the first message of the node. A "  \
       "store without --insecure rejects the processes of other users on its host, except root. Typical "    \
       "cause: the store runs on the same host as this node, but belongs to another user.")                  \
@@ -396,10 +396,12 @@
       "The store answered the TLS handshake with the alert that means 'no --encrypt'. Typical "          \
       "cause: --encrypt was not given to node 0 or to ddp-rendezvous.")                                     \
     X(TLS_REJECTED, ERROR,                                                                                  \
-      "the TLS handshake with ${at} failed: the store has another secret or does not serve this job",       \
+      "the TLS handshake with ${at} failed after ${took}: the store has another secret or does not serve this "\
+      "job",                                                                                                \
       "use the same --secret_file and --rdzv_id for the store and on all nodes; 'ddpctl rejects' on the "   \
       "store's host prints the reason",                                                                     \
-      "the TLS handshake with 10.0.0.1:29500 failed: the store has another secret or does not serve this "  \
+      "the TLS handshake with 10.0.0.1:29500 failed after 3 ms: the store has another secret or does not "  \
+      "serve this "                                                                                         \
       "job",                                                                                                \
       "The store, or a host that answers in its place, did not prove that it has the secret. Typical "      \
       "causes: nodes with different secret files, or a store " \
@@ -451,11 +453,13 @@
  * the finding and exits. The other nodes also print the finding, because they wait for the rejected node. */
 #define FINDING_WAS_REJECTED "${subject} was rejected ${time} ago: ${words}"
 #define FINDINGS_OF_REFUSALS(X)                                                                             \
+    /* ${layout} is the layout in the scheduler's variables. If the store finds the error, ${layout} is the \
+     * rest of FINDING_WAS_REJECTED. */                                                                     \
     X(WRONG_TASK_LAYOUT, ERROR,                                                                             \
-      "${words}",                                                                                           \
+      "${subject} ${layout}",                                                                               \
       "start one ddprun on each node (srun --ntasks-per-node=1 ddprun ..., mpirun --map-by ppr:1:node " \
       "ddprun ...); or run one worker in each task (ddprun --per_task ...)",                                 \
-      "Slurm has started 8 copies of ddprun on 2 nodes for job slurm-77.0, 4 of them on this node; each copy " \
+      "n0 runs 4 of the 8 copies of ddprun that Slurm has started on 2 nodes for job slurm-77.0; each copy " \
       "would start all workers of its node",                                                                \
       "The scheduler started several tasks on a node, and each task runs ddprun. Typical causes: "                  \
       "--ntasks-per-node or -np set to the number of GPUs.")                                                        \
@@ -577,27 +581,29 @@
       "The remote shell ended with status 255 before ddprun ran there. Typical causes: a wrong name, a "            \
       "machine that is off, or no ssh server.")                                                                     \
     X(HOST_REJECTS_LOGIN, ERROR,                                                                            \
-      "${subject} rejects the login: ${words}",                                                             \
+      "${subject} rejected the login after ${time}: ${words}",                                              \
       "install your key there with 'ssh-copy-id ${subject}', or load it with ssh-add; ddprun never asks "   \
       "for a password",                                                                                     \
-      "n1 rejects the login: ann@n1: Permission denied (publickey).",                                       \
+      "n1 rejected the login after 310 ms: ann@n1: Permission denied (publickey).",                         \
       "ssh printed 'Permission denied'. Typical causes: no key, or a key with a passphrase that is not "    \
       "loaded into ssh-agent.")                                                                             \
     X(HOST_KEY_UNKNOWN, ERROR,                                                                              \
-      "${subject} is not in known_hosts, so ssh rejects its key: ${words}",                                 \
+      "${subject} is not in known_hosts, so ssh rejected its key after ${time}: ${words}",                  \
       "run '${remote_shell} ${subject} true' once, compare the printed fingerprint with the host's " \
       "fingerprint, and accept the key; for many hosts on a network that you trust, pass " \
       "--remote_shell='ssh -o StrictHostKeyChecking=accept-new'",                                            \
-      "n1 is not in known_hosts, so ssh rejects its key: Host key verification failed.",                    \
+      "n1 is not in known_hosts, so ssh rejected its key after 310 ms: Host key verification failed.",      \
       "The file known_hosts has no key of the remote host. ssh then asks whether to trust the host, but "   \
       "ddprun never answers. Typical "                                                                      \
       "causes: a first login to that host, or a name in --hosts that is not in known_hosts.")               \
     X(HOST_KEY_DIFFERS, ERROR,                                                                              \
-      "${subject} has a host key that differs from the key in known_hosts: ${words}",                                         \
+      "${subject} has a host key that differs from the key in known_hosts, so ssh rejected it after ${time}: "\
+      "${words}",                                                                                           \
       "find out why the key changed; if the host was reinstalled, remove its old key with "                 \
       "'ssh-keygen -R ${known_name}', then run '${remote_shell} ${subject} true' once and accept the new "  \
       "key",                                                                                                \
-      "n1 has a host key that differs from the key in known_hosts: Host key for n1 has changed and you have requested strict " \
+      "n1 has a host key that differs from the key in known_hosts, so ssh rejected it after 310 ms: Host key "\
+      "for n1 has changed and you have requested strict "                                                   \
       "checking.",                                                                                          \
       "The file known_hosts has a different key of this host, or a line that revokes the host's key. "      \
       "Typical causes: a host that was installed again, an address that another host had before, or an "    \
@@ -620,9 +626,9 @@
       "The command of the remote shell ended with status 127. Typical causes: a ddprun that only interactive " \
       "shells find, or no ddprun on that host.")                                                            \
     X(HOST_NOT_READY, ERROR,                                                                                \
-      "${subject} cannot start the job: ${words}",                                                          \
+      "${subject} failed to start the job after ${time}: ${words}",                                         \
       "correct the error on ${subject} and start again",                                                    \
-      "n1 cannot start the job: /home/ann/run: No such file or directory",                                  \
+      "n1 failed to start the job after 12 ms: /home/ann/run: No such file or directory",                   \
       "The start on that host failed, and no other finding explains this. Typical causes: a missing " \
       "directory, file or library on that host.")                                                                                       \
     X(HOST_VERSION_DIFFERS, ERROR,                                                                           \
@@ -646,10 +652,11 @@
       "--ship copies the ddprun of the host where the job was started, but the architecture of the other host "         \
       "('uname -m') is different. Typical cause: x86-64 and Arm hosts in one list.")                                                                   \
     X(HOST_CANNOT_RUN_DDPRUN, ERROR,                                                                        \
-      "${subject} cannot run ddprun: ${words}",                                                             \
+      "${subject} failed to run ddprun after ${time}: ${words}",                                            \
       "install the missing library there, or start with --ship; if ddprun still fails there, use the ddprun of the " \
       "Python wheel, which needs only the C library",                                                       \
-      "n1 cannot run ddprun: ddprun: error while loading shared libraries: libcjson.so.1: cannot open "     \
+      "n1 failed to run ddprun after 310 ms: ddprun: error while loading shared libraries: libcjson.so.1: " \
+      "cannot open "                                                                                        \
       "shared object file: No such file or directory",                                                      \
       "The loader of the host rejected ddprun. Typical causes: a library that is not installed there, or "  \
       "a C library that is older than on the host where the job was started.")                               \
@@ -674,10 +681,10 @@
       "Before the job started, ddprun could not write a file on that host. ddprun stops the job only if "   \
       "this quota limits --log_dir. Typical causes: logs or checkpoints of earlier jobs.")                    \
     X(HOST_BUSY, ERROR,                                                                                     \
-      "${subject} accepts no more processes or logins: ${words}",                                           \
+      "${subject} rejected the start after ${time}, because it accepts no more processes or logins: ${words}", \
       "start again later; on ${subject}, end other processes, read the log of sshd, and check whether a "   \
       "firewall or fail2ban rejects logins",                                                                \
-      "n1 accepts no more processes or logins: sh: 1: Cannot fork",                                         \
+      "n1 rejected the start after 310 ms, because it accepts no more processes or logins: sh: 1: Cannot fork", \
       "A shell, sshd or ddprun on that host could not create a process, or sshd closed the connection "     \
       "before the login. Typical causes: many hosts started at once from one machine, or a limit for "      \
       "each user.")                                                                                         \
@@ -696,9 +703,9 @@
       "ssh ended although ddprun on that host had not reported its end. Typical causes: a failure of "      \
       "the host or the network, or a user who stopped ssh.")                                                \
     X(NO_COMMON_ADDRESS, ERROR,                                                                             \
-      "${subject} (${addresses}) has no address that every other host can reach${unreached}",               \
+      "${subject} (${addresses}) has no address that every other host can reach, after ${time}${unreached}", \
       "open all TCP ports between the hosts in the firewall, or pass --master_addr and --master_port",      \
-      "n0 (10.0.0.1) has no address that every other host can reach; n1 can reach none of them",            \
+      "n0 (10.0.0.1) has no address that every other host can reach, after 4.2 s; n1 can reach none of them", \
       "The first host of --hosts opened a port, but has no address that every other host could reach. "     \
       "Typical causes: a firewall, or a first host without an address in the network of the others.")
 
@@ -836,12 +843,14 @@
     /* Usually a connection between ranks breaks because one of the ranks has ended. So this finding needs  \
      * proof that no rank had ended. ${agents} shows whether both nodes still reached the store. */                  \
     X(CONNECTION_BROKE, ERROR,                                                                              \
-      "${subject} broke: ${rank} reported '${line}', although no rank had ended${agents}${path}",           \
+      "${subject} broke ${time} after the start of the round: ${rank} reported '${line}', although no rank " \
+      "had ended${agents}${path}",                                                                          \
       "check the network between these nodes: run 'ping -M do -s 1472 ${address}' (-s 8972 for MTU 9000) "  \
       "on ${host} and 'ip -s link' on both nodes, and check the firewalls; if these show no fault, a rank " \
       "on ${peer_host} may have left a process group early: check the logs there",                          \
-      "the connection between node 0 (n0) and node 1 (n1) broke: rank 0 reported 'Connection reset by "     \
-      "peer [10.0.0.2]:41234', although no rank had ended, and ddprun on both nodes still reaches the store " \
+      "the connection between node 0 (n0) and node 1 (n1) broke 12.3 s after the start of the round: rank 0 " \
+      "reported 'Connection reset by peer [10.0.0.2]:41234', although no rank had ended, and ddprun on both " \
+      "nodes still reaches the store "                                                                      \
       "(last messages 310 ms and 820 ms ago)",                                                              \
       "The log of the rank that failed first ends with a network error that names an address of another "   \
       "node. No worker had ended earlier. If ddprun on a node has sent no message for two heartbeats, the " \

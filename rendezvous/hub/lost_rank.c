@@ -343,7 +343,7 @@ static void report_broken(struct job *job, const struct failure *failure)
     struct broken b;
     struct finding f;
     char ends[FINDING_SUBJECT_MAX], rank[32], line[256];
-    words agents, path;
+    words agents, path, time;
     if (!find_broken(job, failure, &b))
         return;
     format_agents(job, &b, agents);
@@ -352,7 +352,8 @@ static void report_broken(struct job *job, const struct failure *failure)
     snprintf(rank, sizeof(rank), "rank %d", failure->rank);
     snprintf(line, sizeof(line), "%.250s", b.line);
     finding_make(&f, FINDING_CONNECTION_BROKE, ends, "rank", rank, "line", line, "address", b.peer.addr,
-                 "host", b.here.host, "peer_host", b.peer.host, "agents", agents, "path", path, NULL);
+                 "host", b.here.host, "peer_host", b.peer.host, "agents", agents, "path", path, "time",
+                 duration(time, failure->after_ms), NULL);
     push_loss(job, &f);
 }
 

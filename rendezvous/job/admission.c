@@ -199,9 +199,9 @@ static bool one_task_a_node(const struct check *c)
     return holder == NULL || strcmp(holder->host, j->host) != 0 || j->task == NULL || j->task[0] == '\0' ||
            word_refusal(
                c,
-               "%s starts ddprun several times on %s, once for each task: pids %d and %d both have node "
+               "%s runs ddprun several times, once for each task of %s: pids %d and %d both have node "
                "rank %" PRId32,
-               j->task, j->host, holder->pid, j->pid, j->node_rank);
+               j->host, j->task, holder->pid, j->pid, j->node_rank);
 }
 
 /* Reject a second ddprun with the same node rank on one host. Compare host names, because two containers on one machine

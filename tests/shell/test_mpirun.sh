@@ -30,7 +30,7 @@ refused() {
     env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 60 "$@" -n 2 \
         sh -c 'exec "$0" true >>"$1" 2>&1' "$ddprun" "$tmp/out"
     cat "$tmp/out"
-    grep -q WRONG_TASK_LAYOUT "$tmp/out" && [ "$(grep -c 'started 2 copies' "$tmp/out")" -eq 1 ]
+    grep -q WRONG_TASK_LAYOUT "$tmp/out" && [ "$(grep -c 'the 2 copies' "$tmp/out")" -eq 1 ]
 }
 
 # one NAME COMMAND... -- checks one mpirun.

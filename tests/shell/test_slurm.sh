@@ -318,7 +318,7 @@ check "no process of the first run is left" none_left
 # ------------------------------------------------------------------------------------------
 run srun --nodes=2 --ntasks-per-node=2 "$ddprun" true
 check "several tasks per node are rejected" ended 2
-check "one task of each node prints the error" has_text err "Slurm has started 4 copies of ddprun on 2 nodes" 2
+check "one task of each node prints the error" has_text err "runs 2 of the 4 copies of" 2
 check "the error names both remedies" has_text err "--per_task" 2
 check "the error has a code" has_text err WRONG_TASK_LAYOUT 2
 check "$soon" soon

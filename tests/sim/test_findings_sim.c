@@ -788,8 +788,8 @@ Test(findings_ranks_sim, a_connection_that_breaks_while_all_ranks_live_is_named_
             cr_assert(has(told, "CONNECTION_BROKE", NULL), "%s", lines[i]);
             cr_assert(has_parts(text_of(told, "text"), "between node 0 (n0) |node 1 (n1) "), "%s",
                       text_of(told, "text"));
-            cr_assert(says("broke: rank 0 reported '") && says(lines[i]) && says("(last messages ") &&
-                          !says("packets"),
+            cr_assert(says("broke ") && says(": rank 0 reported '") && says(lines[i]) &&
+                          says("(last messages ") && !says("packets"),
                       "%s", text_of(told, "text"));
         }
     }

@@ -835,7 +835,7 @@ Test(rdzv_join, a_node_rank_that_is_taken_or_not_there)
                    "ddprun was started twice on n0: pid 107 has the same --node_rank=1 as pid 100");
     join.task = "Slurm";
     expect_refusal(&join, RDZV_REFUSED_WRONG_TASK_LAYOUT,
-                   "Slurm starts ddprun several times on n0, once for each task: pids 100 and 107 both have "
+                   "n0 runs ddprun several times, once for each task of Slurm: pids 100 and 107 both have "
                    "node rank 1");
     join.task = NULL;
     join.host = NULL;

@@ -263,7 +263,8 @@ Test(scheduler, a_wrong_layout_names_numbers_and_both_ways_out)
     in("slurm-four-tasks-per-node", WORDS("p"));
     cr_expect(
         strstr(scheduler.finding.found.sentence,
-               "Slurm has started 8 copies of ddprun on 2 nodes for job slurm-2.0, 4 of them on this node"));
+               "runs 4 of the 8 copies of ddprun that Slurm has started on 2 nodes for job slurm-2.0; "));
+    cr_expect(strncmp(scheduler.finding.found.sentence, scheduler.host, strlen(scheduler.host)) == 0);
     cr_expect(strstr(scheduler.finding.found.advice, "srun --ntasks-per-node=1 ddprun"));
     cr_expect(strstr(scheduler.finding.found.advice, "--per_task"));
     cr_expect_not(scheduler.finding.mine); /* this is local task 2; task 0 of the node reports the finding */

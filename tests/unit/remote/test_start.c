@@ -542,6 +542,7 @@ Test(remote_failures, texts_of_ssh_become_findings)
     const struct finding unreached = explained(255, "ssh: connect to host n1 port 22: No route to host\n");
     cr_expect_eq(unreached.code, FINDING_HOST_NOT_REACHED);
     cr_expect_not_null(strstr(unreached.sentence, "310 ms"), "%s", unreached.sentence);
+    cr_expect_not_null(strstr(explained(255, "Host key verification failed.\n").sentence, "310 ms"));
     cr_expect_eq(explained(255, "ann@n1: Permission denied (publickey).\n").code, FINDING_HOST_REJECTS_LOGIN);
     cr_expect_eq(explained(255, "Host key verification failed.\n").code, FINDING_HOST_KEY_UNKNOWN);
     const struct finding changed =
@@ -549,7 +550,8 @@ Test(remote_failures, texts_of_ssh_become_findings)
                        "Host key for n1 has changed and you have requested strict checking.\n"
                        "Host key verification failed.\n");
     cr_expect_eq(changed.code, FINDING_HOST_KEY_DIFFERS);
-    cr_expect_not_null(strstr(changed.sentence, ": Host key for n1 has changed"), "%s", changed.sentence);
+    cr_expect_not_null(strstr(changed.sentence, "310 ms: Host key for n1 has changed"), "%s",
+                       changed.sentence);
     cr_expect_eq(explained(255, "Host key for n1 was revoked and you have requested strict checking.\n"
                                 "Host key verification failed.\n")
                      .code,
@@ -565,14 +567,15 @@ Test(remote_failures, texts_of_ssh_become_findings)
 Test(remote_failures, the_sentence_has_the_last_line_and_no_control_characters)
 {
     const struct finding f = explained(1, "Last login: today\nno \033[31mspace\n\n");
-    cr_expect_str_eq(f.sentence, "n1 cannot start the job: no ?[31mspace");
+    cr_expect_str_eq(f.sentence, "n1 failed to start the job after 310 ms: no ?[31mspace");
     cr_expect_str_eq(
         explained(255, "banner\nkex_exchange_identification: closed\r\nConnection closed\n").sentence,
-        "n1 accepts no more processes or logins: kex_exchange_identification: closed");
+        "n1 rejected the start after 310 ms, because it accepts no more processes or logins: "
+        "kex_exchange_identification: closed");
     cr_expect_eq(start_code("Disk quota exceeded"), FINDING_HOST_QUOTA_FULL);
     cr_expect_eq(start_code("No space left on device"), FINDING_HOST_DISK_FULL);
     cr_expect_eq(start_code("Is a directory"), FINDING_HOST_NOT_READY);
-    cr_expect_str_eq(explained(3, "").sentence, "n1 cannot start the job: exit status 3");
+    cr_expect_str_eq(explained(3, "").sentence, "n1 failed to start the job after 310 ms: exit status 3");
 }
 
 Test(remote_failures, a_banner_with_the_text_of_an_error_explains_nothing)
@@ -580,7 +583,8 @@ Test(remote_failures, a_banner_with_the_text_of_an_error_explains_nothing)
     const struct finding f = explained(255, "Permission denied without a reason. No space left on device.\n"
                                             "ann@n1: Permission denied (publickey).\n");
     cr_expect_eq(f.code, FINDING_HOST_REJECTS_LOGIN);
-    cr_expect_str_eq(f.sentence, "n1 rejects the login: ann@n1: Permission denied (publickey).");
+    cr_expect_str_eq(f.sentence,
+                     "n1 rejected the login after 310 ms: ann@n1: Permission denied (publickey).");
 }
 
 /* An entry of known_hosts never contains a user or port 22. With another port, the name is in brackets. */

@@ -159,13 +159,16 @@ static uint64_t attempt_started_ms(const struct report *r)
 
 /* Append one line with the rank, its host, and how and when the rank ended. A search through many logs then finds all
  * these facts at once. The time counts from the start of the worker if a worker of this node was started, else from the
- * start of the attempt. If a node or the job has failed instead of a rank, append only f->words. */
+ * start of the attempt. If a node has failed instead of a rank, append f->words and the time. If the job has failed,
+ * append only f->words, because they contain a time. */
 static bool failure_headline(const struct report *r, const struct failure *f, struct buf *out)
 {
     const bool here = r->elsewhere == NULL;
     char after[TEXT_MS_MAX];
     if (f->rank < 0)
-        return buf_printf(out, "%s", f->words);
+        return buf_printf(out, "%s", f->words) &&
+               (f->node_rank < 0 || f->after_ms == 0 ||
+                buf_printf(out, ", %s after the start", text_ms(f->after_ms, after)));
     bool ok = buf_printf(out, "rank %d on %s %s%s", f->rank, f->host,
                          f->error != 0                      ? ""
                          : here && r->plan->world_size == 1 ? "failed: "
@@ -202,10 +205,11 @@ bool cause_headline(const struct report *r, struct buf *out)
         return cause_append_left(r, out);
     if (f != NULL)
         return failure_headline(r, f, out);
-    if (r->store.how != NULL)
-        return buf_printf(out, "lost the store of the job at %s:%d%s: %s", r->plan->master_addr,
-                          r->plan->master_port, r->store.node != NULL ? r->store.node : "", r->store.how);
     text_ms(r->ended_ms - r->started_ms, after);
+    if (r->store.how != NULL)
+        return buf_printf(out, "lost the store of the job at %s:%d%s after %s: %s", r->plan->master_addr,
+                          r->plan->master_port, r->store.node != NULL ? r->store.node : "", after,
+                          r->store.how);
     if (stop == 0 && cause_never_began(r))
         return buf_printf(out, "the job ended without this node, which waited for %s", after);
     if (stop == 0)

@@ -558,12 +558,13 @@ Test(report_elsewhere, names_a_node_that_was_lost, .fini = elsewhere_tear_down)
                                    .host = "n2",
                                    .rank = -1,
                                    .local_rank = -1,
+                                   .after_ms = 2500,
                                    .words = "node 1 (n2) is lost: silent for 3 s" };
     elsewhere_start(1);
     elsewhere_report.elsewhere = &cause;
     elsewhere_step(AGENT_NOTIFIED, 3500, 0, 0);
     elsewhere_step(AGENT_EXITED, 3600, 0, 75);
-    elsewhere_expect("ddprun: node 1 (n2) is lost: silent for 3 s\n"
+    elsewhere_expect("ddprun: node 1 (n2) is lost: silent for 3 s, 2.5 s after the start\n"
                      "  try      check whether that host is down or frozen, or its network is cut: run "
                      "'ping' between that\n"
                      "           host and the store's host, in both directions\n"
@@ -623,7 +624,8 @@ Test(report_elsewhere, says_what_helps_when_the_store_is_lost, .fini = elsewhere
     elsewhere_step(AGENT_EXITED, 3600, 0, -SIGTERM);
     elsewhere_report.store.how = "it has said nothing for 3 s (--node_timeout)";
     elsewhere_expect(
-        "ddprun: lost the store of the job at 127.0.0.1:29500: it has said nothing for 3 s (--node_timeout)\n"
+        "ddprun: lost the store of the job at 127.0.0.1:29500 after 8.5 s: it has said nothing for 3 s "
+        "(--node_timeout)\n"
         "  why      the ddprun that hosts the store has exited, or its host is down or frozen, or the "
         "network\n"
         "           between the hosts failed\n"

@@ -99,7 +99,7 @@ DDP_API void ddp_abort(ddp_ctx *ctx, int code, const char *why);
  *
  * Each call sets the processor's flush mode for its thread (x86: FTZ and DAZ, Arm: FZ), and then restores the old mode.
  * A communication hook and a loader's `fill` run in the flush mode, too. Processors without a flush mode compute with
- * subnormals. On a GPU, NCCL and the program decide. */
+ * subnormals. On a GPU, NCCL and the program determine whether subnormals are treated as zero. */
 
 /* Treat subnormals as zero in this thread from now on, and in threads that this thread creates later. If your program
  * computes on the CPU, call ddp_flush_subnormals first in main. The equivalent in PyTorch is

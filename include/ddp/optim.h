@@ -25,7 +25,8 @@
 extern "C" {
 #endif
 
-/* Rows of name, text and largest number of state arrays. p is the parameter, g its gradient, t the step (1, 2, ...):
+/* Each row is an update rule: its name, its text and its largest number of state arrays. In the formulas, p is the
+ * parameter, g is its gradient, and t is the step (1, 2, ...):
  *   SGD    g += weight_decay p;  s0 = g in step 1, then momentum s0 + (1 - dampening) g;
  *          p -= lr s0. With nesterov: p -= lr (g + momentum s0). If momentum is 0: p -= lr g, without s0.
  *   ADAM   g += weight_decay p;  s0 = beta1 s0 + (1 - beta1) g;  s1 = beta2 s1 + (1 - beta2) g^2;

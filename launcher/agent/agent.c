@@ -47,7 +47,7 @@ struct agent {
     /* in AGENT_SETTLING: when to stop waiting for workers that the kernel is still cleaning up */
     uint64_t settle_until_ms;
     bool dying_reported; /* ddprun has reported that the kernel is still cleaning up a worker */
-    int first_failure;   /* local rank of the cause of the attempt's end; -1: none */
+    int first_failure;   /* local rank of the worker that failed first; -1 without a failure */
     /* local rank of the first worker that lost a peer (see agent.h); -1: none */
     int first_victim;
     struct agent_worker *workers;
@@ -453,7 +453,7 @@ static bool is_stopped_by_failure(const struct agent *a)
            (!a->stopped_by_store || a->peer_code != 0);
 }
 
-/* Stop all workers. If no worker runs, stop the processes that ended workers have left behind. */
+/* Stop all workers. If no worker runs and no start is in progress, stop the leftovers (agent.h). */
 static enum agent_state agent_stop_all(struct agent *a, int sig)
 {
     a->state = AGENT_STOPPING;
@@ -513,7 +513,7 @@ static void agent_leave(struct agent *a)
 
 /* --- cells of the table --------------------------------------------------------------------------------- */
 
-/* Begin an attempt, for which the store was emptied. */
+/* Begin an attempt. The store has already removed the keys of the previous attempt. */
 static enum agent_state run_begin(struct agent *a, const struct agent_event *e)
 {
     agent_forget(a);
@@ -929,8 +929,9 @@ enum no_restart agent_never_again(const struct agent *a)
 
 /* Return true if the end of a worker counts for the exit code. The first matching row applies:
  *
- *   - exit code 0 or DDP_EXIT_PEER_LOST after a stop signal of ddprun: no
- *   - a failure by itself or as a victim, exit code 0, or a failed start: yes */
+ *   - No: ddprun sent a stop signal, and the worker then ended with exit code 0 or DDP_EXIT_PEER_LOST.
+ *   - Yes: the worker succeeded, failed by itself, lost a peer, or could not be started.
+ *   - No: any other state, for example if ddprun stopped the worker. */
 static bool has_own_code(const struct agent_worker *w)
 {
     if (w->verdict == WORKER_OK || (w->verdict == WORKER_VICTIM && w->signal == 0))

@@ -72,8 +72,8 @@ struct agent_verdict {
     uint64_t backoff_ms;                  /* time to wait before this node joins the next round */
     enum no_restart no_restart;           /* why no restart follows */
     int exit_first, exit_max, exit_rank0; /* exit codes of the job for --exit_code=first, max and rank0 */
-    /* if the user stopped a node and this stop ended the round: the signal of the stop. 0 if the round ended for
-     * another reason */
+    /* signal with which the user stopped a node, if this stop ended the round; 0 if the round ended for another
+     * reason */
     int stop_signal;
 };
 
@@ -138,7 +138,7 @@ struct agent_effect {
     int exit_code;  /* exit code of ddprun, for EFFECT_FINISH */
 };
 
-/* The state of a worker. For a worker that has ended, this is how the end counts for the job. */
+/* The state of a worker. If the worker has ended, the state shows how the end of the worker counts for the job. */
 enum worker_verdict {
     WORKER_PENDING,     /* not started */
     WORKER_ALIVE,       /* still runs, or has survived SIGKILL at the end of the job */
@@ -171,7 +171,7 @@ enum {
     /* time until SIGKILL is sent to the leftovers again, because they may still fork */
     AGENT_RESCAN_MS = 20,
     /* default of settle_ms: how long to wait for a peer to end after a worker has lost the connection to this peer.
-     * Also the longest wait for another worker with the same import error */
+     * This time is also the longest wait for another worker with the same import error */
     AGENT_DOUBT_MS = 1000,
     /* how much longer to wait while the kernel writes the core file of a lost peer or frees the peer's memory */
     AGENT_DYING_MS = 30000,
@@ -186,8 +186,8 @@ enum {
 struct agent_options {
     int nproc;         /* workers of this node, at least 1 */
     uint64_t grace_ms; /* grace period: time between SIGTERM and SIGKILL */
-    /* after a worker has lost a peer: how long to wait until the peer ends or its node is reported lost; 0:
-     * AGENT_DOUBT_MS */
+    /* how long to wait, after a worker has lost a peer, until the peer ends or the peer's node is reported lost;
+     * 0 means AGENT_DOUBT_MS */
     uint64_t settle_ms;
     /* how long to wait for the other nodes after all workers of this node ended with exit code 0 */
     uint64_t wait_peers_ms;

@@ -15,7 +15,8 @@
 
 /* A ddprun that is started as torchrun has other defaults, and accepts some empty values. */
 
-/* The defaults of torchrun that differ. Defaults that depend on other options are in plan.c and worker.c. */
+/* Each of these options has another default in torchrun than in ddprun. Defaults that depend on other options are in
+ * plan.c and worker.c. */
 static const struct {
     enum cli_option option;
     const char *preset;
@@ -434,9 +435,9 @@ static ddp_status set_default(struct cli *cli, enum cli_option option, const cha
     return preset != NULL ? set_option(cli, option, preset, spelled, err) : DDP_OK;
 }
 
-/* Set an option from the command line. If a ddprun with --hosts has started this ddprun, the options of that ddprun
- * precede the user's options. If the user's --master_port is 0, keep the preceding port, which is free on the first
- * host. */
+/* Set an option from the command line. If a ddprun with --hosts (the starter) has started this ddprun, the command line
+ * has the starter's options first, and the user's options after them. If the user's --master_port is 0, keep the port
+ * that the starter has chosen, because that port is free on the first host. */
 static ddp_status set_from_line(struct cli *cli, enum cli_option option, const char *text,
                                 const char *spelled, struct ddp_err *err)
 {

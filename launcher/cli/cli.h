@@ -81,7 +81,7 @@ int std_map_highest(const struct std_map *map);
 
 enum contain_kind { CONTAIN_AUTO, CONTAIN_PLAIN, CONTAIN_CGROUP, CONTAIN_PIDNS }; /* see contain.h */
 
-/* When a new log file is started (--log_rotate), and how many old files are kept. */
+/* The value of --log_rotate determines when ddprun starts a new log file, and how many old files ddprun keeps. */
 struct log_rotate {
     uint64_t bytes; /* size at which a new file is started; 0 if never */
     int keep;       /* number of old files to keep; 0 to keep all */
@@ -89,7 +89,8 @@ struct log_rotate {
 
 enum log_policy { LOG_BLOCK, LOG_DROP }; /* what happens when output arrives faster than it can be written */
 
-/* whether lines have a prefix; PREFIX_AUTO: if the console shows more than one worker */
+/* With PREFIX_ON, the lines of workers have a prefix. With PREFIX_AUTO, plan.c chooses: usually the lines have a prefix
+ * if several workers write to the console. */
 enum prefix_mode { PREFIX_AUTO, PREFIX_ON, PREFIX_OFF };
 
 /* The values of --numa_binding. A worker is bound to CPUs near its GPU, and the value selects these CPUs. */
@@ -98,7 +99,7 @@ enum numa_binding { NUMA_NONE, NUMA_NODE, NUMA_SOCKET, NUMA_EXCLUSIVE, NUMA_CORE
 #define CLI_HANG_OFF UINT64_MAX /* value of hang_timeout_ms for --hang_timeout=off */
 enum on_hang { ON_HANG_REPORT, ON_HANG_STOP, ON_HANG_RESTART };
 
-/* How much --help prints. */
+/* The member `help` of struct cli determines how much --help prints. HELP_NONE means that no help was requested. */
 enum cli_help { HELP_NONE, HELP_SHORT, HELP_ALL };
 
 /* The words of --duplicate_stdout_filters or --duplicate_stderr_filters. Lines with one of these words are also
@@ -184,7 +185,9 @@ struct cli {
     enum on_hang on_hang;
     const char *progress; /* a valid regular expression; NULL if not given */
     bool module, no_python, run_path, use_env, virtual_local_rank, share_gpu, flight_recorder, profile_ranks;
-    const char *rank_argument; /* option of PROGRAM: "local-rank" or "local_rank"; NULL if not passed */
+    /* name of the option that passes the local rank to PROGRAM: "local-rank" or "local_rank"; NULL if no option
+     * passes the local rank */
+    const char *rank_argument;
     const char *role;
     enum numa_binding numa_binding;
     const char *event_log_handler, *start_method, *monitor_interval,
@@ -277,7 +280,7 @@ enum cli_section {
  * THEIRS, and THEIRS over OURS. */
 enum cli_whose { WHOSE_FIRST, WHOSE_THEIRS, WHOSE_OURS };
 
-/* Defined in values.c. */
+/* values.c defines both tables. */
 extern const struct option_row cli_rows[OPTIONS];
 extern const struct option_table cli_table;
 

@@ -35,8 +35,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Without root privileges, a user namespace must come first; the user's ids stay the same. A private /proc needs a
- * mount namespace. The workers see later mounts of the host (MS_SLAVE); the host never sees the mounts of ddprun.
+/* Without root privileges, ddprun must create a user namespace together with the PID namespace. In this user namespace,
+ * the ids of the user stay the same. A private /proc needs a mount namespace. The workers see later mounts of the host
+ * (MS_SLAVE); the host never sees the mounts of ddprun.
  *
  * The lifeline is a pipe that becomes readable when the guardian has died. The agent arms the parent-death signal, then
  * checks the lifeline, because the guardian may have died before the signal was armed. getppid() cannot replace this

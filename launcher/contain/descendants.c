@@ -78,7 +78,8 @@ static void add_pid(struct buf *pids, pid_t pid)
         buf_append(pids, &pid, sizeof(pid)); /* if memory is short, the next scan finds this child */
 }
 
-/* Append the children of one thread of process `of`. Return false if the file of this kernel's threads is missing. */
+/* Append the children of thread `tid` of process `of`. Return false if `of` is this process and the file `children` of
+ * the thread is missing, because the kernel then has no such files. */
 static bool children_of_thread(pid_t of, pid_t tid, struct buf *pids)
 {
     char path[64];
@@ -89,12 +90,14 @@ static bool children_of_thread(pid_t of, pid_t tid, struct buf *pids)
     for (long pid; is_there && (pid = strtol(at, &end, 10)) > 0; at = end)
         add_pid(pids, (pid_t)pid);
     buf_free(&text);
-    return is_there || of != getpid(); /* another process may just have ended */
+    /* If another process has just ended, its file is missing even though the kernel has such files. */
+    return is_there || of != getpid();
 }
 
 /* Append the pids of the children of process `of`. Read the pids from the files /proc/PID/task/TID/children. Return
- * false if this kernel has no such files. The directory `task` has a link for each thread, so a process with one thread
- * needs no listing. This saves time, because ddprun reads the children of all workers before it stops them. */
+ * false if this kernel has no such files. The link count of the directory `task` is 2 + the number of threads. So if a
+ * process has only one thread, the directory need not be listed. This test saves time, because ddprun reads the
+ * children of all workers before it stops the workers. */
 static bool children_by_file(pid_t of, struct buf *pids)
 {
     char path[64];
@@ -287,8 +290,8 @@ static void close_target(const struct target *t)
         close(t->pidfd);
 }
 
-/* Return false if the child of `parent` with this pid has ended, and an unrelated process has got the pid. This can
- * happen before the pidfd of the child is opened. */
+/* Return true if process `pid` is still a child of `parent`, or was adopted by this process. Otherwise the child of
+ * `parent` has ended, and an unrelated process may have got the same pid before open_target() opened the pidfd. */
 static bool is_in_job(pid_t pid, const struct target *parent)
 {
     pid_t now = parent_of(pid);
@@ -349,8 +352,8 @@ void descendants_names(struct buf *out)
  *
  *   - A round signals only the children of ddprun. A child needs no pidfd. The live process of a chain is such a child,
  *     because its parent has exited and ddprun adopts orphans.
- *   - ddprun raises its own priority while it kills, if permitted. Otherwise 64 busy chains leave almost no processor
- *     time for ddprun.
+ *   - ddprun raises its own priority while it kills, if the kernel permits a higher priority. Without a higher
+ *     priority, 64 busy chains leave almost no processor time for ddprun.
  *   - If a round has changed nothing, all descendants are signalled, because an unkillable child may have children. */
 
 enum { RESCAN_MS = 5, REAPED_PER_ROUND = 256 };

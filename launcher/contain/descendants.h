@@ -17,9 +17,9 @@
 bool descendants_adopt(void);
 
 /* Exclude the present children of this process from all functions below. These children are not part of the job: for
- * example, a shell may start `tee` and then replace itself with ddprun. A process whose excluded parent has ended is
- * adopted and killed. A forked process must call this function again, because the inherited list contains the children
- * of the parent. */
+ * example, a shell may start `tee` and then replace itself with ddprun. If an excluded child ends, this process adopts
+ * the children of the excluded child. The adopted processes are not excluded, so they are killed with the job. A forked
+ * process must call this function again, because the inherited list contains the children of the parent. */
 void descendants_spare(void);
 
 /* Send `signal` to every living descendant, parents first. The functions of this file never signal a process that is

@@ -72,7 +72,8 @@ bool safe_dir(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MAX])
         snprintf(why, SAFE_DIR_WHY_MAX, "%.100s: %s", path, strerror(errno));
         return false;
     }
-    errno = EACCES; /* the errno if no system call of is_safe() fails */
+    /* If a directory is unsafe, errno stays EACCES. If stat() fails in is_safe(), stat() sets another errno. */
+    errno = EACCES;
     memcpy(above, out, strlen(out) + 1);
     while (is_safe(above, why)) {
         char *slash = strrchr(above, '/');
@@ -476,7 +477,8 @@ static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
         /* a pass finds killed processes again until they end, so count only the increase */
         l->killed += found > before ? found - before : 0;
         clean_scans = found == 0 ? clean_scans + 1 : 0;
-        /* killed processes have not ended yet, or each has forked a new process */
+        /* If this pass has found no more processes than the previous pass, the killed processes have not ended yet, or
+         * each killed process has forked a new process. */
         if (found > 0 && found <= before) {
             poll(NULL, 0, 1);
             l->killed += chase(l);

@@ -526,9 +526,9 @@ static int refuse_detach(const struct scheduler *s)
 }
 
 /* Make srun the remote shell in an allocation of Slurm. Keep the remote shell if the user has chosen one, or if srun
- * has started this process. If the remote shell is now srun, even by the choice of the user, ignore Slurm's variables.
- * These variables describe this process, not the tasks that srun will start. Exception: do not ignore these variables
- * in a step of several tasks, so that refuse_hosts() rejects --hosts. */
+ * has started this process. If the remote shell is srun, by this choice or by the user's choice, ignore Slurm's
+ * variables. These variables describe this process, not the tasks that srun will start. Exception: do not ignore these
+ * variables in a step of several tasks, so that refuse_hosts() rejects --hosts. */
 static ddp_status choose_srun(struct cli *cli, const char *host, struct ddp_err *err)
 {
     const struct scheduler_facts facts = { .environ_block = environ, .host = host };
@@ -562,8 +562,8 @@ static int begin(struct cli *cli, char *const *argv)
     struct ddp_err err;
     const bool hosts = (cli->hosts != NULL || cli->hostfile != NULL) && !cli->one_console;
     gethostname(host, sizeof(host) - 1);
-    if (cli->one_console) /* if the starter used srun, this process runs in a step of one task, so ignore the
-                           * variables of this step */
+    /* If the starter used srun, this process runs in a step of one task. So ignore the variables of this step. */
+    if (cli->one_console)
         cli->scheduler = "none";
     if (hosts && choose_srun(cli, host, &err) != DDP_OK)
         return cannot_begin(&err);
@@ -624,7 +624,7 @@ static ddp_status shim_refuse(struct ddp_err *err, const char *dir, const char *
                     remedy);
 }
 
-/* Return the target of the link: the name of this program if it is in DIR, else its path. */
+/* Return the target of the link: the file name of this program if the program is in DIR, else the program's path. */
 static const char *shim_target(const char *whole_dir, const char *program)
 {
     const char *slash = strrchr(program, '/');

@@ -324,8 +324,9 @@ static void end_unsealing(struct runner *r)
     r->n = 0;
     if (status == DDP_OK)
         status = tls_context_open(TLS_CLIENT, r->secret, r->dial->options.munge_job, &r->context, &err);
-    if (status != DDP_OK) /* the finding has its own remedy, so leave out the remedy of MUNGE's error, which
-                           * follows the semicolon */
+    /* In an error of MUNGE, a remedy follows the semicolon. Leave out this remedy, because the finding has its own
+     * remedy. */
+    if (status != DDP_OK)
         fail_without_secret(r, slice_of(err.msg, has_secret ? strlen(err.msg) : strcspn(err.msg, ";")));
     else if (!begin_tls(r, r->context))
         runner_fail(r, errno);

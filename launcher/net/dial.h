@@ -19,7 +19,7 @@ struct loop_lookup;
 
 /* Begin a lookup, which calls `done` once, on the loop. Return NULL if no memory, descriptor or thread is available.
  * The caller must call loop_lookup_end, which is also allowed before and inside `done`. After loop_lookup_end, `done`
- * is not called. `user` is borrowed until then. */
+ * is not called, and `user` is not used. */
 struct loop_lookup *loop_lookup_begin(uv_loop_t *loop, const char *host,
                                       void (*done)(void *user, const struct name_found *found), void *user);
 

@@ -9,9 +9,9 @@
 #include <string.h>
 
 enum {
-    /* Time limit of a lookup in ms, and also the maximum age of its result. A lookup that takes longer continues, but a
-     * finding reports it. If the result is older than RESOLVE_MS at the next attempt to connect, the name is looked up
-     * again. */
+    /* Time limit of a lookup in ms, and also the maximum age of its result. If a lookup takes longer, a finding reports
+     * the slow lookup, and the lookup continues. If the result is older than RESOLVE_MS at the next attempt to connect,
+     * the name is looked up again. */
     RESOLVE_MS = 5000
 };
 

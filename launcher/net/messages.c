@@ -17,7 +17,8 @@
 
 /* --- requests ------------------------------------------------------------------------------------------- */
 
-/* store_link_send frees the JSON tree of a request. It accepts NULL, because the tree is NULL if memory is short. */
+/* store_link_send frees the JSON tree of a request. If memory is short, the tree is NULL, so store_link_send accepts
+ * NULL. */
 
 /* Return the name of the scheduler if this process is one of several tasks of the node, or "". */
 static const char *scheduler_of_task(const struct plan *plan)

@@ -11,8 +11,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* As an argument: a worker. As a result: the process that owns a socket. `rank` is the rank of the worker, or of the
- * worker from which the process descends. */
+/* An argument of this type describes a worker. A result of this type describes the process that owns a socket. `rank`
+ * is the rank of the worker, or of the worker from which the process descends. */
 struct peer_process {
     pid_t pid;
     int rank;
@@ -35,7 +35,7 @@ struct peer_question {
  * Zero the struct before its first use, and free it with peer_lookup_free. */
 struct peer_lookup {
     /* The address of this host on the connection to the store. If a router translates addresses, the store
-     * receives another address. Set by the owner of this struct; "" if unknown. */
+     * receives another address. The owner of this struct sets `own`. "" means that the address is unknown. */
     char own[64];
     struct socket_owners owners;
     struct buf sockets;    /* array of struct owned_socket, sorted by inode */

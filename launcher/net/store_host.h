@@ -24,13 +24,13 @@ ddp_status own_address_check(const char *address, struct ddp_err *err);
  * another process could get the port in the meantime. */
 
 /* Bind a socket to *port on every address without listening, and return it. The caller owns the socket. If *port is 0,
- * the kernel chooses a port. PyTorch's store can still listen on the port, because it uses SO_REUSEADDR. Return -1 and
- * set errno on failure. */
+ * the kernel chooses a port. PyTorch's store can still listen on the port, because both sockets use SO_REUSEADDR.
+ * Return -1 and set errno on failure. */
 int port_hold(int *port);
 
 enum { NOTE_MAX = HOSTING_WORDS_MAX };
 
-/* Where the store is. If `server` is NULL, the caller of store_host_find dials `host` and `port` (dial.h). */
+/* The location of the store. If `server` is NULL, the caller of store_host_find dials `host` and `port` (dial.h). */
 struct store_place {
     struct store_server *server;  /* owned by the caller; NULL if another process hosts the store */
     char host[ENDPOINT_HOST_MAX]; /* address to dial; numeric if the store was started here */
@@ -41,10 +41,11 @@ struct store_place {
     const char *code; /* code of the error in `note`, or NULL; reported only if no store answers */
 };
 
-/* Why this node cannot host the store. All texts are borrowed: the receiver copies the texts that it keeps. */
+/* The reason why this node cannot host the store. All texts are borrowed: the receiver copies the texts that it
+ * keeps. */
 struct host_failure {
     const char *code;  /* name of the finding, or NULL */
-    const char *words; /* the error; more lines may have the advice and the code of a finding */
+    const char *words; /* the error; further lines may contain the advice and the code of a finding */
     /* Address on which a refusing store listens. "": every address. NULL: start no refusing store. */
     const char *at;
 };

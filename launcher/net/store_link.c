@@ -404,11 +404,11 @@ bool store_link_ask_status(struct store_link *link)
 
 /* --- heartbeats ----------------------------------------------------------------------------------------- */
 
-/* Detect from a late heartbeat that this process was paused, for example by SIGSTOP. The store was not silent in the
- * pause, so add its length to `last_received_ms`. Do not restart the timeout: on a busy machine every heartbeat may be
- * late, and a silent store would never be detected.
+/* Detect from a late heartbeat that this process was paused, for example by SIGSTOP. The pause must not count as a
+ * silence of the store, so add the length of the pause to `last_received_ms`. Do not restart the timeout: on a busy
+ * machine every heartbeat may be late, and a silent store would never be detected.
  *
- * The timer and the reader both call this, because either may run first after a pause. */
+ * The timer and the reader both call this function, because either may run first after a pause. */
 static void detect_pause(struct store_link *link, uint64_t now_ms)
 {
     if (now_ms <= link->beat_at_ms + STOOD_STILL_MS)
@@ -1004,8 +1004,8 @@ static void push_stop(struct store_link *link, const cJSON *push)
     link->options.calls.stop(link->options.user, &cause);
 }
 
-/* Decode a verdict. Return false if the verdict is neither "restart" nor "finish", because the owner would otherwise
- * end the job. */
+/* Decode a verdict. Return false if the verdict is neither "restart" nor "finish". Without this check, the owner would
+ * handle any other verdict like "finish", and end the job. */
 static bool decode_verdict(const struct message_verdict *m, struct heard_verdict *v)
 {
     struct message_exit exits;

@@ -34,7 +34,7 @@ struct store_link;
 
 enum { LINK_DROPPED_MAX = 128 };
 
-/* Callbacks for the store's messages. All arguments but `round` are borrowed until the callback returns. */
+/* Callbacks for the store's messages. All arguments except `round` are borrowed until the callback returns. */
 struct store_link_calls {
     void (*round)(void *user, struct heard_round *round); /* the callback must free `round` at some time */
     void (*waiting)(void *user, const struct heard_waiting *waiting);
@@ -66,8 +66,8 @@ struct store_link_calls {
     /* Called when the connection is broken, or silent. The owner must then dial the store again. `why` is NULL for a
      * silent connection. If this callback is NULL, the link is lost instead. */
     void (*broken)(void *user, const char *why);
-    /* Called when the old connection works again, or when a new connection works. The owner of the link then ends its
-     * dial. */
+    /* Called when the old connection works again, or when a new connection works. The owner then ends the dial that
+     * the callback `broken` has begun. */
     void (*restored)(void *user);
     /* Called at most once, after a failure that no new connection can repair. The call is made from the loop or from
      * store_link_resume. */

@@ -274,8 +274,8 @@ static int run_detached(struct supervisor *s, int output, int waits)
     const pid_t supervisor = getpid();
     sigset_t before;
     leave_terminal(output);
-    /* Closing the pipe allows the parent to exit. The terminal may be closed as soon as the parent has exited, so
-     * leave_terminal() must be called before. */
+    /* Closing the pipe allows the parent to exit. The terminal may be closed as soon as the parent has exited, so call
+     * leave_terminal() before close(). */
     close(waits);
     /* Call listen() again, so that SO_PEERCRED gives viewers the pid of this process, not of its parent. */
     listen(s->listener, VIEWERS_MAX);
@@ -302,7 +302,7 @@ static bool open_socket(struct supervisor *s, char dir_path[PATH_MAX])
     char draft[64], name[64];
     struct sockaddr_un at;
     const int dir = runtime_dir_make(dir_path);
-    /* keeps other users out */
+    /* this mask denies other users access to the socket */
     const mode_t mask = umask(077);
     snprintf(draft, sizeof(draft), ".%.*s", ID_MAX, s->job->id);
     snprintf(name, sizeof(name), SOCKET_PREFIX "%.*s", ID_MAX, s->job->id);

@@ -294,7 +294,8 @@ static void on_expired(void *user, const struct timer_row *row)
     print_timer(n, row, local_rank);
     if (local_rank < 0 || !has_signal(row))
         return;
-    /* the timer explains only a SIGKILL to the worker itself: a worker may survive other signals, or outlive a child */
+    /* Record the timer as the cause only if the worker itself gets SIGKILL. After another signal the worker may still
+     * run. If a child of the worker gets the signal, the worker may still run, too. */
     if (row->signal == SIGKILL && row->pid == n->run.pids[local_rank])
         evidence_timer(n->run.evidence, local_rank, row->scope);
     kill(row->pid, row->signal);
@@ -316,8 +317,8 @@ ddp_status node_open_timers(struct node *n, struct ddp_err *err)
 
 /* --- messages to the store and the user -------------------------------------------------------------------- */
 
-/* The store gets each failure twice: as `failed` as soon as a worker has ended, and as `cause` with the last lines of
- * the worker's output. */
+/* The store gets this node's first failure in two messages. `failed` is sent as soon as the worker has ended. `cause`
+ * is sent later, because it contains the last lines of the worker's output. */
 
 /* Print why the program cannot be started, with its path on this node. */
 bool node_print_not_started(const struct node *n, int error, struct buf *words)
@@ -458,7 +459,8 @@ static void end_probe(struct node *n)
     const bool has_expired = !uv_is_active((const uv_handle_t *)&p->timer);
     n->probe = NULL;
     uv_timer_stop(&p->timer);
-    uv_close((uv_handle_t *)&p->poll, close_probe_timer); /* precedes timed_call_end, which closes the fd */
+    /* close the handle before timed_call_end() closes the descriptor */
+    uv_close((uv_handle_t *)&p->poll, close_probe_timer);
     const bool is_done = timed_call_end(p->call);
     /* If the GPU query has neither ended nor expired, add no answer. The report then asks the driver again. */
     if (p->path == NULL && (is_done || has_expired))
@@ -514,8 +516,8 @@ static bool begin_probe(struct node *n, const char *address, const struct failur
     else if (p != NULL && gpus != NULL)
         p->call = timed_call_begin(gpu_query_run, free, gpus);
     if (p == NULL || p->call == NULL || uv_poll_init(&n->loop, &p->poll, timed_call_fd(p->call)) != 0) {
-        if (p == NULL || p->call == NULL ||
-            timed_call_end(p->call)) { /* if this is false, the thread frees `path` or `gpus` */
+        /* if timed_call_end() returns false, the thread frees `path` or `gpus` */
+        if (p == NULL || p->call == NULL || timed_call_end(p->call)) {
             free(path);
             free(gpus);
         }
@@ -1020,7 +1022,7 @@ void node_finish(struct node *n, int exit_code)
     tls_relay_close(n->meet.relay);
     if (n->agent != NULL && agent_state(n->agent) == AGENT_DONE)
         report(n);
-    /* last, because the report is printed through the output */
+    /* close the output last, because the report is printed through the output */
     output_close(n->out.output);
 }
 

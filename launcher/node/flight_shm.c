@@ -365,8 +365,8 @@ static size_t find_same_host(const struct endpoint *to, size_t i, uint64_t their
     return same;
 }
 
-/* Probe the paths to the peers of the workers, one after the other. Begin no probe after PROBES_MS, because the helper
- * has STACKS_PROCESS_MS for everything. */
+/* Probe the paths to the peers of the workers, one after the other. Begin no probe after PROBES_MS, because the agent
+ * kills this process after STACKS_PROCESS_MS at the latest. */
 static void probe_paths(const struct unanswered *each, size_t n, uint64_t theirs,
                         int lost_bytes[UNANSWERED_MAX])
 {
@@ -413,7 +413,8 @@ int flight_helper_run(int argc, char **argv)
     uint64_t theirs = 0;
     const size_t n = *pids != '\0' ? sockets_unanswered((pid_t)atoi(pids), &found) : 0;
     const struct unanswered *each = (const struct unanswered *)(const void *)found.data;
-    signal(SIGPIPE, SIG_IGN); /* a write to a FIFO that its rank has closed must not end this process */
+    /* Ignore SIGPIPE, because a rank may close the FIFO before ask_rank() writes to the FIFO. */
+    signal(SIGPIPE, SIG_IGN);
     bool ok = print_peers(pids, each, n, NULL, &theirs);
     if (n_ranks > 0)
         ok = print_ranks(dir, atoi(argv[3]), n_ranks, server_ms(dir) - atoll(argv[5])) && ok;

@@ -1,5 +1,6 @@
-/* guardian.c -- see guardian.h. The guardian must survive the agent, so it has little that can fail while it waits: no
- * thread, no event loop, no allocation. It sleeps in sigtimedwait, and each of its events is a signal. */
+/* guardian.c -- see guardian.h. The guardian must survive the agent. So the guardian waits without a thread, an event
+ * loop or an allocation, because each of these could fail. The guardian sleeps in sigtimedwait or sigwaitinfo until a
+ * signal arrives or a time limit is over. */
 #include "node/guardian.h"
 
 #include "base/clock.h"
@@ -31,9 +32,9 @@ enum {
     /* Time limit in ms for killing processes that the agent could not kill. The limit is short, because the agent has
      * already waited for these processes. */
     STUCK_LIMIT_MS = 100,
-    /* After this time without a signal, the code pages that only the start has used are released. An agent in a PID
-     * namespace cannot signal the guardian, so the guardian then also checks at this interval, in shared memory,
-     * whether the agent has left. */
+    /* After this time without a signal, the guardian releases the code pages that only the start has used. An agent in
+     * a PID namespace cannot signal the guardian. In this case, the guardian also checks at this interval whether the
+     * agent has called disk_watch_leave(). */
     SETTLED_S = 1,
     /* How long to wait for a hanging disk after the user's second request to stop. With this limit, ddprun exits
      * within 2 s after this request. */
@@ -153,8 +154,8 @@ static int forget_code(struct dl_phdr_info *object, size_t size, void *unused)
 }
 
 /* Wait for a signal. After SETTLED_S without a signal, release about 2 MB of code pages that only the start has used.
- * After has_hung() has begun to check the disk, wait at most HUNG_CHECK_MS, so that the check is repeated. Also return
- * if the agent has left, but cannot send a signal. */
+ * After has_hung() has begun to check the disk, wait at most HUNG_CHECK_MS, so that the check is repeated. If the agent
+ * cannot signal the guardian (is_hidden), also return when the agent has called disk_watch_leave(). */
 static int wait_for_signal(const struct guardian *g, siginfo_t *info)
 {
     const struct timespec settled = { .tv_sec = SETTLED_S };
@@ -175,7 +176,7 @@ static int wait_for_signal(const struct guardian *g, siginfo_t *info)
 
 /* Return true if SIGKILL cannot end the agent. Possible reasons: a file system or a driver does not answer, or the
  * agent is process 1 of a PID namespace and waits for processes that cannot be killed. Check this only after the user's
- * second request to stop, or if the agent has left (disk_watch_leave). If no disk hangs, wait for SWEEP_LIMIT_MS,
+ * second request to stop, or after the agent has called disk_watch_leave(). If no disk hangs, wait for SWEEP_LIMIT_MS,
  * because the agent may only be slow to exit. */
 static bool has_hung(struct guardian *g)
 {
@@ -270,8 +271,9 @@ static int become_agent(struct guardian *g, guardian_body body, void *arg, struc
     }
     setsid();
     descendants_adopt(); /* a child does not inherit PR_SET_CHILD_SUBREAPER */
-    descendants_spare(); /* replace the guardian's list of children to spare, because its pids may name other
-                          * processes in this PID namespace */
+    /* Replace the inherited list of the guardian's children. In this PID namespace, the pids in the inherited list may
+     * name other processes. */
+    descendants_spare();
     const int code = body(arg, g->lifeline[0]);
     /* If a thread hangs in the kernel, exit() cannot end this process. With --contain=pidns, a process that cannot be
      * killed has the same effect. So wake the guardian, which then waits for this process only for a limited time. */

@@ -51,8 +51,8 @@ static void print_news(struct node *n, const struct news *news, const char *word
     buf_free(&text);
 }
 
-/* Log the finding of another node that has ended. End this node too, because the job cannot begin without that node. If
- * the finding's sentence does not begin with the other host's name, log this name first. */
+/* Log why another node has ended. End this node, too, because the job cannot begin without the other node. If the
+ * finding's sentence does not begin with the other host's name, log this name first. */
 static void end_by_news(struct node *n, const struct news *news)
 {
     const char *semicolon = news->advice[0] != '\0' ? "; " : "";

@@ -26,8 +26,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Return true if the timer is much too late (clock.h), which means that this process was paused. The caller then
- * handles the events that arrived during the pause before any deadline. */
+/* Return true if the timer is much too late, which means that this process was paused. The caller then checks no
+ * deadline, so that the loop first handles the events that arrived during the pause. The timer fires again after
+ * CLOCK_CATCH_UP_MS. */
 static bool stood_still(struct node *n)
 {
     n->caught_up = !n->caught_up && clock_ms() > n->due_ms + STOOD_STILL_MS;
@@ -127,7 +128,7 @@ static void on_print(void *user, const char *words)
 
 /* --- a broken connection ---------------------------------------------------------------------------------- */
 
-/* End the running attempt to connect (the dial), if any, even from a callback of the dial. */
+/* End the running attempt to connect (the dial), if any. A callback of the dial may call this function. */
 static void end_dial(struct node *n)
 {
     join_dial_close(n->meet.dial);
@@ -157,7 +158,7 @@ static void on_not_found_again(void *user, const char *code, const char *words)
     end_dial(user);
 }
 
-/* Size of a TCP segment in bytes that every IPv4 path carries (RFC 879). If a path loses large packets, a later
+/* Every IPv4 path carries TCP segments of this size, in bytes (RFC 879). If a path loses large packets, a later
  * connection limits its segments to this size. */
 enum { SMALL_SEGMENT = 536 };
 
@@ -220,9 +221,9 @@ static void dial_again(struct node *n, uint64_t budget_ms, const char *knob,
         output_note(n->out.output, "warning: %s", err.msg);
 }
 
-/* Handle a connection to the store that is broken for the reason `why`, or silent (`why` is NULL). Warn only about a
- * broken connection, because a silent connection may recover. The store keeps this node as a member for
- * --node_timeout, so dial for the same time. */
+/* Handle a broken or silent connection to the store. `why` is the reason of the break, or NULL if the connection is
+ * only silent. Warn only about a broken connection, because a silent connection may recover. The store keeps this node
+ * as a member for --node_timeout, so dial for the same time. */
 static void on_broken(void *user, const char *why)
 {
     struct node *n = user;
@@ -447,8 +448,8 @@ static void on_host_failed(void *user, const struct host_failure *failure)
     begin_refusing(n, failure);
 }
 
-/* Start the TLS relay for the workers, if the store encrypts. A store on this host needs no relay: the kernel carries
- * these connections without a network, and the store checks the uid of each client. */
+/* Start the TLS relay for the workers, if the store encrypts. A store on this host needs no relay: connections to this
+ * store do not use the network, and the store checks the uid of each client. */
 static ddp_status open_relay(struct node *n, const struct join_dial_found *found, struct ddp_err *err)
 {
     const struct tls_relay_options options = { .loop = &n->loop,
@@ -868,7 +869,8 @@ int node_run(void *arg, int lifeline)
 {
     const struct node_job *job = arg;
     struct ddp_err err;
-    static struct node n; /* static, because on the stack all of its 48 KiB would have to be cleared */
+    /* `n` is static, because static memory is already zero. On the stack, this function would have to clear 48 KiB. */
+    static struct node n;
     n.plan = job->plan;
     n.started_ms = clock_ms();
     n.on_timer = node_on_timer;

@@ -202,7 +202,8 @@ struct node {
     uv_loop_t loop;
     uv_timer_t timer; /* fires at the earliest deadline: for the agent, the store or a slow output reader */
     uint64_t due_ms;  /* time of the earliest deadline; UINT64_MAX without a deadline */
-    /* this process was paused: it handles the messages of the pause first, and deadlines CLOCK_CATCH_UP_MS later */
+    /* this process was paused: the loop first handles the messages that arrived during the pause, and checks the
+     * deadlines CLOCK_CATCH_UP_MS later */
     bool caught_up;
     uv_timer_cb on_timer; /* node_on_timer; effects.c calls it through this pointer */
     uv_idle_t more;       /* runs while an effect is queued or an ended child is not collected */

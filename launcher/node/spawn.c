@@ -235,7 +235,7 @@ IN_CHILD static bool bind_cpus(const struct rank_set *cpus)
  * (autogroup). */
 IN_CHILD static bool become_worker(const struct child *c)
 {
-    /* allows py-spy, a child of the agent, to read this process (Yama) */
+    /* Allow the agent and its child py-spy to read this process, even if Yama restricts ptrace. */
     (void)prctl(PR_SET_PTRACER, c->parent);
     if (setpgid(0, 0) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 ||
         !place_fds(c->slots, c->spec->keeps_library))

@@ -37,7 +37,7 @@ enum {
     SLICE_MS = 2,            /* time for reading /proc in one turn of the loop */
     ERRORS_MAX = 64 << 10,   /* bytes of the stderr of a helper */
     READ_BYTES = 64 << 10,   /* bytes per read of a helper's output */
-    CALLS_BYTES = 256 << 10, /* maximum bytes that are used of the output of flight_helper_run */
+    CALLS_BYTES = 256 << 10, /* the dump uses at most this many bytes of flight_helper_run's output */
 };
 
 #define PTRACE_SCOPE "/proc/sys/kernel/yama/ptrace_scope"
@@ -168,7 +168,7 @@ static void find_places(const struct node *n, pid_t pid, struct places *p)
 {
     char command[PATH_MAX] = "", link[64];
     if (!threads_lock_memory(pid))
-        procfs_line(pid, "cmdline", command, sizeof(command)); /* the first word, up to its NUL */
+        procfs_line(pid, "cmdline", command, sizeof(command)); /* `command` is argv[0], which a NUL ends */
     make_absolute(pid, command);
     snprintf(link, sizeof(link), "/proc/%d/exe", (int)pid);
     name_beside(command, p->of_process);
@@ -238,7 +238,7 @@ int py_spy_helper_run(char **argv)
 
 /* A search for py-spy. Its thread owns the struct until the thread returns. */
 struct py_spy_search {
-    struct places at;         /* where to search; of_process, of_exe: "" if no Python process is known */
+    struct places at;         /* where to search; without a Python process, of_process and of_exe are "" */
     char *list;               /* "PATH=..."; owned */
     bool is_found, is_unsafe; /* a usable py-spy was found; an unsafe py-spy was found */
 };
@@ -448,8 +448,8 @@ static size_t read_threads(const struct stack_dump *d, const struct target *t, s
 }
 
 /* Add the threads of a process from /proc, which shows system calls but no Python frames. `note` is the reason why
- * py-spy has shown no frames, or NULL if the process is not Python. If not even the system calls may be read, add that
- * reason. */
+ * py-spy has shown no frames, or NULL if the process is not Python. If `note` is NULL and ddprun has no permission to
+ * read the system calls, add the reason for the missing permission. */
 static void add_by_proc(struct stack_dump *d, const struct target *t, const char *note)
 {
     char text[STACK_NOTE_MAX];
@@ -756,7 +756,7 @@ static void wake_target(const struct helper *h)
 
 /* --- a dump --------------------------------------------------------------------------------------------- */
 
-/* From the processes to the rows:
+/* A dump turns processes into rows in these steps:
  *
  *     worker, its children --/proc--> state, system call --py-spy dump--> Python frames --> rows of record/stacks.h */
 

@@ -27,8 +27,9 @@ struct fan_reader {
     size_t done; /* bytes of the current chunk that this reader has received */
 };
 
-/* How the input is distributed to the workers that read the input (the readers). The input is read in chunks: a chunk
- * has the bytes of one read, and each reader gets the whole chunk. The fan_ functions do no input or output. */
+/* Records which workers read the input (the readers), and how much each reader has received. The input is read in
+ * chunks: a chunk has the bytes of one read, and each reader gets the whole chunk. The fan_ functions do no input or
+ * output. */
 struct fan {
     struct fan_reader *readers; /* owned, `n` elements, by local rank */
     int n;

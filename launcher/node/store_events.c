@@ -355,7 +355,7 @@ static bool is_foreign(struct node *n, const struct socket_owner *owner)
     return owner->uid != geteuid() && !(geteuid() == 0 && holds_socket(n, owner->inode));
 }
 
-/* Write the sentence about a foreign listener to `words`. */
+/* Write an error message to `words`: a process of another user listens on the port for the store of rank 0. */
 static void print_taken(const struct node *n, const struct socket_owner *owner, char *words, size_t size)
 {
     snprintf(words, size,
@@ -705,7 +705,8 @@ static void on_refused(void *user, const char *code, const char *why, const char
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* Return the code of a timeout without a known cause: the finding that counts the nodes, as the store chooses it. */
+/* Return the code of the store's finding about missing nodes. A timeout gets this code if no other finding explains the
+ * timeout. */
 static enum finding_code timeout_code(const struct node *n)
 {
     if (!n->plan->meeting.elastic)

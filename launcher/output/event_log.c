@@ -72,7 +72,7 @@ bool event_note(struct buf *out, uint64_t t_ms, const char *text)
 
 /* --- signals in JSON --------------------------------------------------------------------------------------- */
 
-/* These functions always add the same members, with null for an unknown value. */
+/* Each function of this section always adds all its members. The value of a member is null if the value is not known. */
 
 enum { MEMBER_MAX = 64 };
 

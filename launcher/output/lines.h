@@ -64,7 +64,8 @@ void lines_free(struct lines *l);
 void lines_append(struct lines *l, struct slice bytes);
 
 /* Deliver the latest update as LINE_UPDATE, if this update was not delivered before. Return true if the update was
- * delivered. Only updates depend on time: a timer (output.c) calls this function between two reads. */
+ * delivered. A timer (output.c) calls this function between two reads, so the time decides which updates are
+ * delivered. */
 bool lines_show_update(struct lines *l);
 
 /* Deliver the unfinished line now, as LINE_CUT, to free its memory. */
@@ -144,7 +145,7 @@ bool line_prefix(const struct plan *plan, const struct line_origin *from, bool c
  *
  * A line waits a short time for equal lines of other ranks. The order of each rank's lines never changes. */
 
-/* Where lines are printed. For a file or a pipe, all members are false. */
+/* The last row of the terminal on which lines are printed. If lines go to a file or a pipe, all members are false. */
 struct line_row {
     bool escape;   /* escape control characters, because the target is a terminal; see text.h */
     bool terminal; /* the terminal can move its cursor, so progress bars stay on the last row */

@@ -360,8 +360,8 @@ int logdir_create(const char *path, int mode, struct ddp_err *err)
 
 /* --- files of filtered lines ------------------------------------------------------------------------------ */
 
-/* Each stream is cut into lines a second time, because the console changes its lines (progress bars, --fold,
- * --json). */
+/* The console also cuts each stream into lines, but changes these lines (progress bars, --fold, --json). So the
+ * functions below cut each stream into lines for themselves. */
 
 /* Return true if the line contains one of the words. As in Python, every line contains "". */
 static bool contains_one(const struct cli_filters *words, struct slice line)

@@ -35,8 +35,8 @@ int logdir_parents(const char *path);
 /* A log file for all workers together. The file has each line that contains one of the words of
  * --duplicate_stdout_filters or --duplicate_stderr_filters. */
 
-/* The lines of one stream for this file. A zeroed struct writes nothing. The struct owns `lines` and `out`. The other
- * pointers are borrowed from the console and the plan, which must outlive the struct. */
+/* The lines of one stream for the log file of all workers. A zeroed struct writes nothing. The struct owns `lines` and
+ * `out`. The other pointers are borrowed from the console and the plan, which must outlive the struct. */
 struct filtered {
     struct sinks *sinks;
     int sink; /* number of the file's sink, to which other streams also write */
@@ -122,8 +122,8 @@ uint64_t sinks_queued(struct sinks *s);
 /* Return the number of bytes that all sinks have written so far. */
 uint64_t sinks_written(struct sinks *s);
 
-/* Drop the bytes of every later write that fails instead of retrying, because the job ends. The threads still write the
- * queued bytes. */
+/* Stop retrying failed writes, because the job ends. From now on, the bytes of a failed write are dropped. The threads
+ * still write the queued bytes. */
 void sinks_wait_no_more(struct sinks *s);
 
 /* Get the next event that was not reported yet. Return false after the last event. */

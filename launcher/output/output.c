@@ -82,8 +82,9 @@ void wakeup_close(struct wakeup *bell, uv_close_cb closed)
 enum {
     STREAM_NO_SINK = -1,
     STREAM_READ_BYTES = 64 * 1024,
-    TURN_BYTES = 1 << 20, /* one turn of the loop reads at most this number of bytes from all streams
-                           * together, unless BITE_MIN bytes for each stream are more */
+    /* One turn of the loop reads at most this number of bytes from all streams together. If more than
+     * TURN_BYTES / BITE_MIN streams are open, a turn may read more, because each stream gets BITE_MIN bytes. */
+    TURN_BYTES = 1 << 20,
     BITE_MIN = 8 * 1024,  /* smallest part of TURN_BYTES that one stream gets */
     PIPE_BYTES = 1 << 16, /* capacity of a pipe */
     REST_BYTES = 1 << 20  /* limit in bytes for the last reads of a pipe, because a daemon may write without
@@ -106,7 +107,8 @@ struct stream_group {
     struct buf merged;     /* lines for a shared log file; pass_merged queues these lines */
     int open;              /* number of open pipes */
     void (*ended)(void *); /* called when a pipe has ended */
-    void (*bar)(void *, bool screen); /* a progress bar needs console_stream_update later */
+    /* called when console_stream_add has returned true; starts the timer for console_stream_update */
+    void (*bar)(void *, bool screen);
     /* gets the bytes of each read; may be NULL */
     void (*printed)(void *, int local_rank, int stream, struct slice bytes);
     void *printed_user;

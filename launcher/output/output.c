@@ -250,8 +250,8 @@ static void stream_end_with_rest(struct stream *s)
     stream_end(s);
 }
 
-/* Return true if the queue of any sink of the stream is too long. `resume` is true if the stream is paused. Then the
- * result is false only when all queues are short again (see sinks_is_behind). */
+/* Return true if the queue of any sink of the stream is too long. `resume` is true if the stream is paused. For a
+ * paused stream, return true until all queues are short again (see sinks_is_behind). */
 static bool is_behind(const struct stream *s, bool resume)
 {
     struct sinks *sinks = s->group->sinks;
@@ -350,8 +350,8 @@ static int stream_open(struct stream *s, struct ddp_err *err)
 enum {
     UPDATE_MS = 1000,      /* interval between updates of a progress bar in a file or pipe */
     REDRAW_MS = 100,       /* interval between updates of a progress bar on a terminal */
-    UNREAD_MS = 5000,      /* after the workers have exited: if no sink accepts a byte for this time, ddprun
-                            * gives up the output or prints a warning (check_progress) */
+    UNREAD_MS = 5000,      /* after the time limit of a drain, check_progress gives up the output or prints
+                            * a warning if no sink accepts a byte for this time */
     WATCH_MS = 250,        /* interval between calls of check_progress */
     DISK_REPORT_MS = 5000, /* report a disk that has not answered for this time */
     DISK_CHECK_MS = 2000,
@@ -379,8 +379,8 @@ struct output {
     uv_timer_t update, drain, fold, disk;
     int open_handles;
     int files_reported;      /* how many warnings about log files were printed */
-    bool draining, given_up; /* given_up: unwritten bytes do not count */
-    /* output_finish was called; its parameter `well` */
+    bool draining, given_up; /* given_up: the drain does not wait for unwritten bytes */
+    /* finishing: output_finish was called. finished_well: value of the parameter `well` of output_finish. */
     bool finishing, finished_well;
     bool waiting_reported;
     bool hung_reported;         /* the user was warned about a hanging disk */

@@ -13,8 +13,8 @@
 #include <stdbool.h>
 #include <uv.h>
 
-/* Wakes the event loop from another thread. The loop then calls `rung`, perhaps once for several calls of
- * wakeup_ring. */
+/* A wakeup wakes the event loop from another thread. The loop then calls `rung`. For several calls of wakeup_ring, the
+ * loop may call `rung` only once. */
 struct wakeup {
     uv_poll_t poll;
     int fd; /* an eventfd; -1 if not open */
@@ -47,7 +47,7 @@ struct output_options {
     const struct plan *plan; /* owned by the caller */
     uint64_t started_ms;     /* start of ddprun; the times of events count from this time */
     void (*idle)(void *);    /* the drain is complete; see output_drain */
-    /* Gets the bytes of each read. May be NULL. */
+    /* The output calls `printed` with the bytes of each read. `printed` may be NULL. */
     void (*printed)(void *, int local_rank, int stream, struct slice bytes);
     void *user;
 };

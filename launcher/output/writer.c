@@ -71,7 +71,7 @@ struct slot {
     int error;    /* errno of the latest write */
     uint64_t retry_ms; /* when the write to a full disk is retried */
     uint64_t dropped;
-    int why;          /* errno of the latest loss; 0: too slow */
+    int why;          /* errno of the latest loss; 0 if the target was too slow */
     uint64_t hole[3]; /* lost bytes before `going`, before `waiting` and after `waiting` */
     struct buf waiting;
     struct buf going; /* bytes that the thread writes; the first `at` bytes are already written */

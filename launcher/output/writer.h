@@ -17,8 +17,8 @@ int write_timeout(int fd, struct slice bytes, int unread_ms);
 /* A writer has slots, one per target. Bytes of a slot are copied and written in order. */
 struct writer;
 
-/* Called after each write, and when a new gap of lost bytes begins. The callback may run on the writer's thread, so
- * the callback must be short and thread-safe, for example wakeup_ring. */
+/* The writer calls this callback after each write of its thread, and when a new gap of lost bytes begins. The callback
+ * may run on the writer's thread, so the callback must be short and thread-safe, for example wakeup_ring. */
 typedef void (*writer_progress)(void *user);
 
 /* The policy for a target that accepts no bytes. With WRITER_BLOCK no byte is lost, because a write to a full disk is
@@ -38,16 +38,17 @@ struct writer_target {
 
 /* The state of a slot. */
 struct writer_state {
-    int error;        /* errno of the latest write; 0 after a success */
-    bool dropping;    /* new bytes are dropped, or bytes wait because the disk is full */
+    int error; /* errno of the latest write; 0 after a success */
+    /* True if the writer drops new bytes. Also true if queued bytes wait because the disk or the quota is full. */
+    bool dropping;
     uint64_t dropped; /* bytes lost since the start */
     int why;          /* errno when bytes were last lost; 0 if the target was too slow */
     uint64_t queued;  /* bytes that are not written yet */
     bool closed;      /* the target was closed, as writer_end requested */
 };
 
-/* Write bytes to a descriptor, and wait if it is non-blocking and not writable. Return the number of bytes written, and
- * set *error to an errno or 0. */
+/* Write bytes to a descriptor. If a non-blocking descriptor is not writable, wait until the descriptor is writable.
+ * Return the number of bytes written, and set *error to an errno or 0. */
 size_t writer_write_fd(int fd, const uint8_t *data, size_t len, int *error);
 
 /* Return a new writer, which the caller owns, or NULL when memory is short. The writer starts its thread when the first

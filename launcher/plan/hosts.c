@@ -270,8 +270,9 @@ static ddp_status check_host_count(const char *name, const char *count, struct d
                     count, expected.msg);
 }
 
-/* Return true if `name` is a valid "host" or "user@host". The same rule applies to both parts. A host with a colon must be
- * an IPv6 address, because a mistyped "a:2222:8:8" has no port and no count. */
+/* Return true if `name` is a valid "host" or "user@host". The name of the user must also follow the rule for host names
+ * (endpoint_is_host). A host with a colon must be an IPv6 address. So a mistyped item such as "a:2222:8:8" is rejected:
+ * find_tail() finds no port and no count in this item, and the whole item becomes the name. */
 static bool is_name(const char *name)
 {
     const char *at = strchr(name, '@'), *host = at != NULL ? at + 1 : name;
@@ -516,7 +517,8 @@ static ddp_status add_user(struct specs *s, const char *user, const char *item, 
  * words of LINE_NOTHING, which are for Open MPI (max_slots) or MPICH (ifname, binding). */
 enum { LINE_SLOTS, LINE_USER, LINE_PORT, LINE_WORDS, LINE_NOTHING = LINE_WORDS };
 
-/* The words of a line, and the other spellings that Open MPI accepts. Open MPI also accepts '-' for each '_'. */
+/* A line of a hostfile may contain these words. Some words have several spellings, because Open MPI accepts several
+ * spellings. Open MPI also accepts '-' for each '_' (see word_has_name). */
 static const struct {
     const char *name;
     int sets;

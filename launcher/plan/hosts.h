@@ -15,9 +15,10 @@
 
 #include <stdbool.h>
 
-/* HOST_LIST_MAX: largest number of hosts in a list in Slurm's form, such as "node[1-100]". HOST_WORDS_MAX: largest
- * number of hosts in --hosts, ranges included, and of names in a scheduler's list of names. HOST_WORDS_MAX is lower,
- * because each of these names costs memory and time. */
+/* HOST_LIST_MAX is the largest number of hosts in a list in Slurm's form, such as "node[1-100]". HOST_WORDS_MAX limits
+ * two other lists: the hosts of --hosts or --hostfile after the expansion of ranges, and the names in a scheduler's
+ * list of names. Equal neighbours in a scheduler's list count once. HOST_WORDS_MAX is lower than HOST_LIST_MAX, because
+ * each name in these two lists costs memory and time. */
 enum { HOST_NAME_SIZE = 256, HOST_LIST_MAX = 65536, HOST_WORDS_MAX = 4096 };
 
 struct host_list {

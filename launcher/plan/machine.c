@@ -411,8 +411,8 @@ void gpu_read_users(const char *const *gpus, int n, const struct gpu_owners *own
 /* --- files ---------------------------------------------------------------------------------------------------- */
 
 /* Read at most `size` bytes of a file, and return the text. The text is shorter than `size` if the file has become
- * shorter. Return NULL after an error, and not the part that was already read, because a part of a list of hosts would
- * look like a smaller job. */
+ * shorter. After an error, return NULL and not a part of the text, because a part of a list of hosts would describe a
+ * smaller job. */
 static char *read_whole(int fd, size_t size, size_t *len)
 {
     char *text = malloc(size + 1);
@@ -456,9 +456,10 @@ char *scheduler_read_file(const char *path, size_t *len)
  * A wrong result is not serious. If the job then fails, the report contains a hint (report/cause.c). If the
  * interpreter's name has no version (pyenv's shims), there is no result. */
 
-#define UV_SINCE "2.4" /* PyTorch's client requires libuv by default since then */
-/* Limits, because a damaged file may contain any number. TEXT_SIZE: bytes of a text file. SEGMENTS_MAX: program
- * headers. ENTRIES_MAX: dynamic entries. CHAIN_MAX: symbols in one chain of the hash table. */
+#define UV_SINCE "2.4" /* first version in which PyTorch's client requires libuv by default */
+/* These limits are necessary, because a damaged file may contain any number. TEXT_SIZE limits the bytes of a text file,
+ * SEGMENTS_MAX the program headers, ENTRIES_MAX the dynamic entries, and CHAIN_MAX the symbols in one chain of the hash
+ * table. */
 enum { TEXT_SIZE = 1024, SEGMENTS_MAX = 64, ENTRIES_MAX = 1024, CHAIN_MAX = 4096 };
 
 struct interpreter {

@@ -157,8 +157,8 @@ static bool plan_meet(struct plan *plan)
 
 /* --- the GPU of a worker -------------------------------------------------------------------------------- */
 
-/* Return the variable that lists the GPUs for --virtual_local_rank. As in torchrun, a non-empty HIP_VISIBLE_DEVICES
- * comes first. */
+/* Return the name of the variable that lists the GPUs for --virtual_local_rank. As in torchrun, this variable is
+ * HIP_VISIBLE_DEVICES if HIP_VISIBLE_DEVICES is set and not empty, and CUDA_VISIBLE_DEVICES otherwise. */
 static const char *parent_variable(const struct plan *plan)
 {
     static const char name[] = "HIP_VISIBLE_DEVICES";
@@ -300,8 +300,8 @@ static void note_nodes(struct plan *plan)
         plan_note(plan, "'%s' in --rdzv_conf has no effect: unknown key; check its spelling", conf->unknown);
 }
 
-/* Add a note about a PET_ variable that has no effect here. For example, another version of torchrun reads
- * PET_STRATEGY. */
+/* Add a note about a PET_ variable that has no effect. Either ddprun has no option of this name, as for PET_STRATEGY,
+ * or the option works only on the command line. */
 static void note_idle_default(struct plan *plan)
 {
     const char *option;

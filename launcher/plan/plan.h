@@ -105,11 +105,12 @@ struct plan_round {
     int attempt;  /* number of earlier rounds, used in the names of directories */
     int restarts; /* number of earlier rounds that failed: TORCHELASTIC_RESTART_COUNT */
     int node_rank, nnodes;
-    int first_rank, world_size; /* first_rank: of this node's first worker */
-    /* The same among the workers of this node's role. */
+    int first_rank, world_size; /* first_rank: rank of this node's first worker */
+    /* role_size: number of workers with this node's role. role_rank: rank of this node's first worker among these
+     * workers. */
     int role_rank, role_size;
     const char *master_addr; /* numeric address, which plan_round copies; NULL keeps the old address */
-    int master_port;         /* 0: no change */
+    int master_port;         /* 0 keeps the old port */
     const char *rank0_addr;  /* host of the store of rank 0; plan_round copies this text; NULL means
                               * master_addr */
     int rank0_port; /* port of the store that rank 0 hosts; 0 if the workers use the launcher's store */

@@ -268,7 +268,9 @@ static const struct list *row_list(const struct row *r, const struct scheduler_f
  *     the batch script        not set                the job: SLURM_JOB_*; ddprun runs only on the job's first node
  *     a shell of salloc       not set, or near 2^32  the job; ddprun may even run on a login node
  *
- * SLURM_NNODES comes last, because a step may inherit it from an outer shell. */
+ * The number of nodes comes from SLURM_STEP_NUM_NODES for a step, and from SLURM_JOB_NUM_NODES for a job. If this
+ * variable is missing, the number comes from SLURM_NNODES. SLURM_NNODES is only the second choice, because a step may
+ * inherit SLURM_NNODES from an outer shell. */
 
 /* Return true if srun started this process as a step. scheduler_number rejects an interactive shell's SLURM_STEP_ID,
  * which is near 2^32. */
@@ -494,8 +496,8 @@ static void read_hosts(struct scheduler *s, const struct scheduler_facts *f, con
 
 /* --- Kubernetes ------------------------------------------------------------------------------------------- */
 
-/* Pods of indexed Jobs, and of PyTorchJobs (Kubeflow's training operator). Each pod has a separate address, so the
- * default port is free.
+/* The functions below read the variables of pods of indexed Jobs, and of pods of PyTorchJobs (Kubeflow's training
+ * operator). Each pod has a separate address, so the default port is free.
  *
  * Indexed Job: the host name is JOB-NUMBER. With a headless service (subdomain: in the pod's template), the full name
  * of pod 0 is JOB-0, followed by the domain of this pod from /etc/hosts. The user must set --nnodes, because no

@@ -780,9 +780,9 @@ static void send_reason(struct relay *r, const char *words)
  * period, because leftover processes get a separate grace period. In all other cases, the second SIGTERM follows
  * AT_ONCE_MS after the first.
  *
- * A batch system sends SIGTERM both to the starter and to the relay. So the relay may have already passed the starter's
- * SIGTERM on to ddprun. If ddprun also has a grace period, omit the first SIGTERM, because ddprun would count this
- * SIGTERM as the second. */
+ * A batch system sends SIGTERM both to the starter and to the relay. So when the relay gets its own SIGTERM, the relay
+ * may have already passed the starter's SIGTERM on to ddprun. In this case, omit the first SIGTERM of this function,
+ * because ddprun would count this SIGTERM as the second. */
 static void end_child(struct relay *r, const char *why)
 {
     const uint64_t now = clock_ms();
@@ -797,7 +797,8 @@ static void end_child(struct relay *r, const char *why)
     const uint64_t kill_ms = has_grace ? r->grace_ms + KILL_MS : KILL_MS;
     const int due = now >= r->end_ms + kill_ms ? 3 : now >= r->end_ms + twice_ms ? 2 : 1;
     if (r->terms < due) {
-        /* If the child got a stop signal earlier, this signal has ended the job, not the lost connection. */
+        /* If the child got a stop signal earlier, that signal has ended the job. The lost connection is then not the
+         * reason for the end. */
         if (r->terms == 0 && !r->knows_reason && why != NULL && r->passed == 0)
             send_reason(r, why);
         r->terms = due;

@@ -141,10 +141,10 @@ bool links_close(struct links *all, bool is_late);
  *        |-- ssh a --- ddprun --relay --- ddprun --node_rank=0 ...
  *        '-- ssh b --- ddprun --relay --- ddprun --node_rank=1 ...
  *
- * The starter (starter.c) is the ddprun that the user runs with --hosts. It runs a remote shell, such as ssh, for each
- * host, prints the output of the job and sends its input. The remote shell runs a relay (relay.c), which starts the
- * host's ddprun and passes it signals. The relay ends the job on its host when stdin ends or the starter's messages
- * stop. */
+ * The starter (starter.c) is the ddprun that the user runs with --hosts. The starter runs a remote shell, such as ssh,
+ * for each host, prints the output of the job and sends input to the job. The remote shell runs a relay (relay.c). The
+ * relay starts the host's ddprun and passes signals to this ddprun. The relay ends the job on its host when the relay's
+ * stdin ends or the starter sends no more messages. */
 
 /* Run `ddprun --relay`. Return its exit code. */
 int relay_run(void);

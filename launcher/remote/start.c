@@ -1,4 +1,5 @@
-/* start.c -- see start.h. The messages, commands and decisions of --hosts, without processes or sockets.
+/* start.c -- see start.h. This module encodes messages, builds commands and makes decisions for --hosts. This module
+ * starts no process and opens no socket.
  *
  * A user's login shell may be any shell, such as fish or csh. So the command for a host is `sh -c` with one quoted
  * script. */

@@ -64,7 +64,7 @@ enum {
     REMOTE_SLOW_DISK_MS = 30000,
     REMOTE_ADDRESSES_MAX = 64,
     REMOTE_LINE_MAX = 8192,
-    REMOTE_INSIDE_MAX = NEWS_MAX + 128, /* longest answer ROOM, FINDING or FILES, in bytes */
+    REMOTE_INSIDE_MAX = NEWS_MAX + 128, /* largest length of an answer ROOM, FINDING or FILES, in bytes */
     REMOTE_INPUT_MAX = 65536,
     REMOTE_PIECE_MAX = 32768,
     /* limit of sent bytes that the job's pipe has not accepted yet; at this limit, the starter stops sending input */
@@ -206,7 +206,7 @@ struct start_meeting {
     const char *address; /* address of the store: numeric, or the name from --master_addr */
     int port;            /* port of the store */
     const char *secret;  /* secret of the job: 64 hexadecimal digits */
-    const char *token;   /* token of the answers after JOB */
+    const char *token;   /* token that the answers after the message JOB contain */
 };
 
 /* Return the longest allowed silence of the starter, in ms: the node timeout, but at least three heartbeats. With

@@ -132,7 +132,7 @@ struct starter {
     bool paused;           /* no output is read, because the console is slow */
     bool has_probed_again; /* probe_again() was called: the hosts probe for the second time */
     bool reported_flat;    /* start_flat() has printed its message */
-    /* UV_UNKNOWN_HANDLE: stdin has ended or is not read */
+    /* type of the user's stdin; UV_UNKNOWN_HANDLE if stdin has ended or is not read */
     uv_handle_type input_type;
     uv_fs_t file; /* read request for a stdin that is a file */
     char input_bytes[32768];
@@ -766,8 +766,8 @@ static void parse_head(struct peer *p, struct slice bytes)
 }
 
 /* Find the relay's last answer (ENDED or FAILED) in whole lines, and return the offset of the answer's line. Return
- * lines.len if there is no answer with the token. Check every line, because a remote shell that outlives the job may
- * print lines after the answer. */
+ * lines.len if no answer contains s->token. Check every line, because a remote shell that outlives the job may print
+ * lines after the answer. */
 static size_t find_last_answer(const struct starter *s, struct slice lines, struct remote_answer *answer)
 {
     const char *begin = lines.data, *end = begin + lines.len, *at = begin, *newline;
@@ -797,8 +797,10 @@ static void remove_last_answer(struct peer *p, struct buf *lines)
 
 /* Send a finding of a host to other hosts. The first finding that reports the end of a host's ddprun goes to all other
  * hosts. If the first round has not begun, ddprun then ends on these hosts. A later finding of this kind is passed on
- * only if this finding stops the job (news.stops). Any other finding goes only to the first host, which prints the
- * finding, because with 1,000 hosts, a blocked port causes 1,000 findings. */
+ * only if this finding stops the job (news.stops).
+ *
+ * A finding of another kind goes only to the first host, which prints the finding. The other hosts do not get such a
+ * finding, because the number of findings may be large: with 1,000 hosts, a blocked port causes 1,000 findings. */
 static void pass_finding(const struct peer *from, struct slice line)
 {
     struct starter *s = from->starter;
@@ -955,10 +957,12 @@ static bool start_flat(struct peer *p)
     return true;
 }
 
-/* Report that a host was lost while the job ran: its remote shell, the process of `link`, has ended. Send this reason to
- * the other hosts before the job ends there. After a request to stop, the host does not count as lost, because the
- * request has probably ended its remote shell, too: systemd and batch systems also signal these shells. The whole job
- * then ends. */
+/* Report that a host was lost while the job ran, because the host's remote shell has ended. `link` is the link to this
+ * shell. Send this reason to the other hosts before the job ends on these hosts.
+ *
+ * If the user has requested to stop the job, the host does not count as lost, and the whole job ends. In this case, the
+ * request has probably ended the remote shell, because systemd and batch systems send the signal to remote shells,
+ * too. */
 static void lose_host(struct peer *p, const struct link *link)
 {
     struct starter *s = p->starter;
@@ -1066,8 +1070,9 @@ static void on_link_output(void *peer, struct link *link, bool is_err, struct sl
     handle_bytes(p, is_err, bytes);
 }
 
-/* Handle the exit of a process. A branch that exits with another code than 0 is lost: report the loss at once. A branch
- * that ends by itself exits with 0. on_link_over() handles this end after all messages of the branch are read. */
+/* Handle the exit of a process. If the exit code of a branch is not 0, the branch or its remote shell has failed, so
+ * call end_branch() at once. If the exit code is 0, on_link_over() calls end_branch() after all messages of the branch
+ * are read. */
 static void on_link_exited(void *peer, struct link *link)
 {
     struct peer *p = peer;
@@ -1100,10 +1105,11 @@ static void report_no_shell(const struct peer *p, const char *program, int error
 {
     char why[FORK_ERROR_MAX], remedy[FILES_REMEDY_MAX];
     const bool is_wrong = error == ENOENT || error == EACCES || error == ENOTDIR || error == ENOEXEC;
+    /* For ENOMEM, fork_error_text() already gives a remedy. In this case, files_remedy() gets 0 and adds no remedy. */
     log_error("--remote_shell: this host cannot run %.200s to start %s: %s%s", program, p->host->name,
               fork_error_text(error, why),
               is_wrong ? "; install the remote shell here, or correct --remote_shell"
-                       : files_remedy(error == ENOMEM ? 0 : error, remedy)); /* ENOMEM: `why` has a remedy */
+                       : files_remedy(error == ENOMEM ? 0 : error, remedy));
 }
 
 /* Use a remote shell to start the relay of a host. The remote shell runs on the starter's host, or on the host above in

@@ -1312,7 +1312,7 @@ static void check_deadlines(struct starter *s)
     links_drain(s->links, s->kill_ms != 0 && now >= s->kill_ms);
 }
 
-/* Print every STATUS_MS which hosts have not started yet. */
+/* Print which hosts have not started yet, at most once every STATUS_MS. */
 static void print_waiting_hosts(struct starter *s)
 {
     struct buf names = { 0 }, out = { 0 };

@@ -1,5 +1,5 @@
-/* tree.c -- see remote.h. Runs the remote shells, directly or through branches. A branch makes no decisions and only
- * passes bytes, so that the starter handles all hosts in the same way. */
+/* tree.c -- see remote.h. This file runs the remote shells, directly or through branches. A branch makes no decisions
+ * and only passes bytes, so that the starter handles all hosts in the same way. */
 #include "remote/remote.h"
 
 #include "base/clock.h"
@@ -228,9 +228,9 @@ static bool rename_library(struct slice program, const char *path)
     return true;
 }
 
-/* Fail if rename_library fails, because the shipped program would then load cJSON from the other host, which may not
- * have this library. rename_library fails if LD_PRELOAD has loaded a cJSON library with another file name than the
- * program requires. */
+/* Map the bytes that --ship sends (see remote.h). If rename_library fails, return the reason: without the new name, the
+ * shipped program would load cJSON from the other host, which may not have this library. rename_library fails if
+ * LD_PRELOAD has loaded a cJSON library with another file name than the program requires. */
 const char *ship_map(struct slice *bytes, size_t *library)
 {
     const char *path = library_path();

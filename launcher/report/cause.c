@@ -135,8 +135,9 @@ static const char *or_null(const char *text)
     return text != NULL && text[0] != '\0' ? text : NULL;
 }
 
-/* Prefer the code of a finding, because it explains more than the exit code. If the user has stopped the job during a
- * hang, or a worker gave up its wait, use the code of the hang. */
+/* Return the code of a finding if there is one, because a finding explains more than an exit code. If neither the first
+ * failure nor the loss of the store has a code, return the code of the hang. For example, the user has stopped the job
+ * during a hang, or a worker gave up its wait. */
 const char *cause_code_name(const struct report *r, const struct failure *f, char number[CAUSE_NUMBER_MAX])
 {
     if (cause_is_left_waiting(r, f))
@@ -563,7 +564,8 @@ static bool path_from(struct slice text, char path[PATH_MAX])
     }
     while (to < end && strchr(" \t\r,;)]'\"", *to) == NULL)
         to++;
-    to -= to > from && to[-1] == ':'; /* as in "tar: /data/x: Cannot write: No space left on device" */
+    /* remove a colon that follows the path, as in "tar: /data/x: Cannot write: No space left on device" */
+    to -= to > from && to[-1] == ':';
     return to - from > 1 && memchr(from, '/', (size_t)(to - from)) != NULL && copy_path(from, to, path);
 }
 

@@ -80,7 +80,7 @@ struct report {
     uint64_t ended_unix_ms;                         /* wall clock at ended_ms */
     const struct received_signal *stop; /* the signal by which the user stopped the job; may be NULL */
     int utc_offset_s;                   /* offset of the local time zone, for printed times */
-    bool explain;                       /* the last line names the command `ddprun explain CODE` */
+    bool explain;                       /* the report's last line names the command `ddprun explain CODE` */
     bool colour;                        /* print colours; true if the text goes to a terminal */
     const struct program_file *file;    /* the file that could not be started; may be NULL */
     const char *path;                   /* PATH of the workers, printed if the program was not found */

@@ -293,9 +293,9 @@ static bool join_path(char out[PATH_MAX], const char *a, const char *b)
     return (size_t)snprintf(out, PATH_MAX, "%s%s", a, b) < PATH_MAX;
 }
 
-/* Watch a control group: read its counters now, to compare the counters after a worker's end. A control group without a
- * memory controller is not watched. If `late` is true, the worker has already ended, so the counters before its end are
- * not known. */
+/* Watch a control group: read its counters now. After a worker's end, the new counters are compared with these
+ * counters. A control group without a memory controller is not watched. If `late` is true, the worker has already
+ * ended, so the counters before its end are not known. */
 static void watch(struct evidence *e, const char *dir, const char *name, bool v2, bool late)
 {
     struct oom_count before;
@@ -354,7 +354,9 @@ static uint64_t lowest_pids_max(const struct evidence *e, int hierarchy)
     const char *below = cgroup_below(group, e->mounts[hierarchy].root);
     if (!join_path(name, below != NULL ? below : "", ""))
         return 0;
-    const uint64_t none = below != NULL ? UINT64_MAX : 0; /* 0, because a hidden group may have a limit */
+    /* `none` is the result if no visible group has the file pids.max. If a container hides ddprun's own group, the
+     * result is then 0 (not known), because the hidden group may have a limit. */
+    const uint64_t none = below != NULL ? UINT64_MAX : 0;
     return lowest_limit_above(e->mounts[hierarchy].where, name, "pids.max", none);
 }
 
@@ -930,8 +932,8 @@ static void find_locked(const char *path, char out[PATH_MAX])
 
 /* Find the file in the directory of `path` whose name is most similar to the name in `path`. If the name in `path` has
  * N letters, a similar name differs in at most N / 3 + 1 letters. A name that differs in all N letters is not similar.
- * Skip an equal name, because such a name belongs to a link to a missing file. Compare only the first few thousand
- * files. */
+ * Skip an entry with exactly the name in `path`: `path` does not exist, so this entry is a link to a missing file.
+ * Compare only the first few thousand files. */
 static void find_near(const char *path, char out[PATH_MAX])
 {
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;

@@ -80,8 +80,9 @@ void error_file_hand_on(const char *from, const char *to, int code);
 
 /* --- a program that did not start ------------------------------------------------------------------------ */
 
-/* Examine the program `failed`, which could not be started. `script` is Python's file, and may equal `failed`. Return
- * false if there is no file to examine. */
+/* Examine the file `failed`, which could not be started. `script` is the script that Python runs, or NULL. If the
+ * script could not be started, `failed` is the same pointer as `script`. Return false if there is no file to
+ * examine. */
 bool program_examine_failed(const char *failed, const char *script, struct program_file *file);
 
 #endif

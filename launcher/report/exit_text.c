@@ -456,8 +456,8 @@ void kernel_log_line(struct slice line, int pid, struct worker_evidence *e)
 
 /* --- texts ------------------------------------------------------------------------------------------------- */
 
-/* The sentences about the end of a worker. The first row whose signal and observations match is used. The last row of
- * a signal needs no observation. A probable cause has "likely" or "perhaps". */
+/* The sentences about the end of a worker. The first row that matches the signal and the observations is used. The
+ * last row of a signal needs no observation. A probable cause has "likely" or "perhaps". */
 
 enum { NO_SIGNAL = 0 };
 

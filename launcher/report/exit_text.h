@@ -43,7 +43,7 @@ struct worker_evidence {
     unsigned long long kills;      /* how many processes the kernel killed */
     char cgroup[CGROUP_SHOWN];     /* name of the group that reached its limit; "" for the whole machine */
     bool cgroup_v2;                /* the group is of version 2; version 1 has other file names */
-    uint64_t peak_rss;             /* peak memory of the worker, or of a reaped child, in bytes */
+    uint64_t peak_rss;             /* highest peak memory of the worker and its reaped children, in bytes */
     uint64_t limit, peak;          /* memory limit and peak memory of `cgroup` in bytes; 0 if unknown */
     uint64_t shm_size, shm_free;   /* size and free bytes of /dev/shm; shm_size is 0 if /dev/shm is missing */
     bool stdout_gone, stderr_gone; /* the reader of ddprun's stdout is gone; the same for stderr */
@@ -65,7 +65,7 @@ struct worker_evidence {
     uint64_t group_limit;           /* memory limit of the cgroup with the least memory left, in bytes */
     uint64_t group_used;            /* memory that the cgroup of `group_limit` uses, in bytes */
     uint64_t available;             /* memory available on the machine, in bytes */
-    /* vm.overcommit_memory=2: allowed and present reservations, in bytes; otherwise 0 */
+    /* limit of reserved memory, and memory that is reserved now, in bytes; 0 unless vm.overcommit_memory is 2 */
     uint64_t commit_limit, committed;
     char cpu[CPU_SHOWN]; /* processor model, for SIGILL */
 };

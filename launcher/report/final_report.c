@@ -492,11 +492,14 @@ static void leave_in_log_dir(const struct report *r)
                  r->plan->log_root);
 }
 
-/* Return true if this node must not print the report. With `ddprun --hosts`, the node of the failed worker prints the
- * report, because only this node has the evidence. If no worker failed, for example because a node was lost, node 0
- * prints the report. First exception: if a finding about a host ended the job, no node prints the report, because the
- * finding was already printed. Second exception: in all other cases, a node that has lost the store prints the report,
- * because this node cannot read in the store whether another node does so. */
+/* Return true if this node must not print the report. The first rule that applies decides:
+ * - If a finding about a host ended the job, no node prints the report, because the finding was already printed.
+ * - Without `ddprun --hosts`, every node prints its report.
+ * - A node that has lost the store prints the report, because this node cannot read in the store whether another node
+ *   prints the report.
+ * - If a worker failed, the node of the worker that failed first prints the report, because only this node has the
+ *   evidence.
+ * - If no worker failed, for example because a node was lost, node 0 prints the report. */
 static bool other_node_prints(const struct report *r)
 {
     const struct failure *f = r->elsewhere;
@@ -594,7 +597,8 @@ static void find_quota(struct full_disk *full, const char *file)
         close(fd);
 }
 
-/* Add the file system of ddprun's stdout, which a single worker inherits. Return true if the file system is full. */
+/* Add the file system of ddprun's stdout. Call this function only if the node's only worker has inherited this stdout.
+ * Return true if the file system is full. */
 static bool add_stdout_room(struct full_disk *full)
 {
     static const char own[] = "/proc/self/fd/1";

@@ -406,8 +406,8 @@ int gpu_warn(const struct plan *plan, struct finding out[GPU_FINDINGS_MAX])
  * NODE_FROZEN: late timers show that this process was recently frozen for at least half of --node_timeout (stood_still
  * in net/store_link.c).
  * NODE_STOP_SLOW: the store's last message says that the workers of this node did not stop in time.
- * NODE_UNREACHABLE: the store's last message gives another reason. This node was silent, because the network has lost
- * its messages. */
+ * NODE_UNREACHABLE: the store's last message gives any other reason, for example that this node was silent. The network
+ * has then lost the messages of this node. */
 
 typedef char loss_text[FINDING_SUBJECT_MAX];
 

@@ -30,9 +30,9 @@ enum {
     GPU_FAILURE_MS = 1000, /* the report of a failure waits at most this time for the driver */
 };
 
-/* Return a query for gpu_query_run, or NULL if no worker has a GPU or memory is short. Set `runs` to true if the
- * workers run or have run. The findings then ignore the processes of this job, and name the ranks that use each GPU.
- * Free the query with free(). */
+/* Return a query for gpu_query_run, or NULL if no worker has a GPU or memory is short. `runs` must be true if the
+ * workers run or have run. If `runs` is true, the findings ignore the processes of this job, and name the ranks that
+ * use each GPU. Free the query with free(). */
 struct gpu_query *gpu_query_new(const struct plan *plan, bool runs);
 
 /* Ask the driver for the processes and the compute mode of each GPU. Store the answer in `query`, a struct

@@ -152,7 +152,7 @@ static void rows_quote(struct rows *r, const char *label, struct slice line)
  * the word "failed", not even for a worker that failed later. Workers that ended in the same way share one sentence. If
  * these workers ended by themselves, the sentence also contains the earliest and the latest time (after_text). */
 
-/* Limits of these sentences. The limits are low, because a terminal shows about 24 lines. */
+/* Limits of the sentences about the other workers. The limits are low, because a terminal shows about 24 lines. */
 enum { GROUPS_MAX = 6, RANKS_MAX = 60, SENTENCE_LINES = 3, AFTER_MAX = 2 * TEXT_MS_MAX + 32 };
 
 /* How a worker ended. `sentences` has a row for each way. */

@@ -14,8 +14,8 @@ enum { REPORT_LINES_MAX = 40, REPORT_STDERR_LINES = LIMIT_LAST_LINES };
  * loss of the store. A report is also needed if a worker of this node has not exited with code 0. */
 bool report_needed(const struct report *r);
 
-/* Append the warning that other hosts could not join. Append nothing if all nodes joined, or if other hosts can
- * reach the store's address. Return false when memory is short. */
+/* Append the warning that nodes are missing because other hosts cannot reach the store's address. Append nothing if no
+ * node is missing, or if other hosts can reach this address. Return false when memory is short. */
 bool report_local_only(const struct report *r, struct buf *out);
 
 /* Append the report to `out`. Return false when memory is short. The caller owns `out`, and `r` is only read. */

@@ -199,7 +199,7 @@ void program_check_bytes(struct program_file *file, struct slice head, struct sl
  *     EACCES   an x bit is missing, or a directory or a mount option forbids execution
  *     ENOEXEC  the program is for another machine, or the file is no program
  *
- * The first row of the table whose errno and observations (`seen`) match is used. */
+ * The first row of the table `rows` that matches the errno and the observations (`seen`) is used. */
 
 /* PATH may be very long, so only its beginning is printed. */
 enum { PATH_SHOWN = 120, ANY_ERROR = 0 };

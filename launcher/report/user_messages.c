@@ -575,7 +575,8 @@ static int count(const struct status_facts *f, bool (*is)(const struct status_fa
     return n;
 }
 
-/* Append the headline. Report also that the store does not answer, because this may explain why a job hangs. */
+/* Append the headline. If the store does not answer, add this fact, because a silent store may explain why a job
+ * hangs. */
 static bool append_headline(const struct status_facts *f, struct buf *out)
 {
     return text_append_ms(out, f->now_ms - f->started_ms) &&

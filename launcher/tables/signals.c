@@ -100,8 +100,8 @@ bool signals_print(signal_set stop, struct buf *out)
 
 /* --- sender ------------------------------------------------------------------------------------------------- */
 
-/* Return who has caused a signal that the kernel sent. For the signals that usually come from a terminal, this is the
- * terminal. */
+/* Return the source of a signal that the kernel has sent. For a signal that usually comes from a terminal, the source
+ * is the terminal. For any other signal, the source is the kernel. */
 static const char *kernel_words(int signal)
 {
     if (signal == SIGHUP)
@@ -147,9 +147,11 @@ static unsigned way_of(const struct received_signal *received)
 }
 
 /* Return true if the signal is a copy of the previous signal. Every repeated SIGHUP is a copy, because a terminal that
- * closes may send several SIGHUPs. Any other copy arrives within COPY_MS, by another route (way_of) than the previous
- * signal and its earlier copies. Also, both signals have the same sender, or exactly one of them comes from the
- * guardian's parent. */
+ * closes may send several SIGHUPs. Any other signal is a copy only if all of these conditions are true:
+ * - The signal has the same number as the previous signal, and arrives at most COPY_MS later.
+ * - Neither the previous signal nor an earlier copy has arrived by the route of this signal (way_of).
+ * - The previous signal and this signal have the same sender, or exactly one of the two comes from the guardian's
+ *   parent. */
 static bool is_copy(const struct stop_memory *memory, const struct received_signal *received, uint64_t now_ms)
 {
     const struct received_signal *last = &memory->last;

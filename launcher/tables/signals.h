@@ -51,7 +51,7 @@
 
 enum signal_act {
     SIGNAL_NONE,   /* ignored */
-    SIGNAL_STOP,   /* stop the job; the second kills it */
+    SIGNAL_STOP,   /* stop the job; a second stop signal kills the workers */
     SIGNAL_STATUS, /* print what each worker does */
     SIGNAL_PASS,   /* pass the signal on to each worker */
     SIGNAL_REST,   /* suspend all processes of the job (Ctrl-Z) */
@@ -131,7 +131,7 @@ bool signal_sender_text(const struct received_signal *received, struct buf *out)
 /* The last stop signal, and its time. A zeroed struct means that no signal has arrived. */
 struct stop_memory {
     struct received_signal last;
-    uint64_t at_ms; /* by the clock of `now_ms` */
+    uint64_t at_ms; /* time when `last` arrived: `now_ms` of the call of signals_is_new_stop */
     /* Bits of the routes by which `last` and its copies have arrived. If the same signal arrives again by one of these
      * routes, it is a new request. But a repeated SIGHUP is never a new request. */
     unsigned ways;

@@ -15,9 +15,7 @@
 /* If a function in this file fails, a part of its text may remain in `out`. Only json_print then leaves `out`
  * unchanged. */
 
-/* A placeholder of a sentence such as "{program} is a directory", and its value. */
-
-/* A placeholder and its value; both texts are borrowed. */
+/* A placeholder of a sentence such as "{program} is a directory", and its value. Both texts are borrowed. */
 struct word {
     const char *name; /* name of the placeholder, without braces */
     const char *text; /* value; NULL counts as "" */

@@ -194,8 +194,8 @@ static bool format_rows(struct buf *text, const struct env_facts *f, const struc
     return ok;
 }
 
-/* Build the environment. For some rows, such as USE_LIBUV, it is not known earlier whether the row applies. So the
- * shared part has the inherited variables of these rows. Leave out such a variable if its row applies. */
+/* Build the environment. Some rows, such as USE_LIBUV, begin to apply only after env_base_init. So `base` may contain
+ * the inherited variables of these rows. Leave out such a variable if its row applies now. */
 bool worker_env_init(struct worker_env *env, const struct env_facts *facts, const struct env_base *base)
 {
     const char *names[WORKER_ENV_VARS];

@@ -97,7 +97,7 @@ enum { COOKIE_CHARS = 32 };
 struct env_facts {
     int rank, local_rank, world_size, local_world_size, node_rank, nnodes;
     int role_rank, role_size;
-    int restart_count, max_restarts; /* number of restarts that count, and their limit (--max_restarts) */
+    int restart_count, max_restarts; /* number of restarts that --max_restarts limits, and this limit */
     int attempt;                     /* number of earlier starts of the workers, for any reason */
     const char *master_addr;
     int master_port;
@@ -124,9 +124,9 @@ struct env_facts {
 };
 
 /* The part of the environment that all workers of a node share: the variables from --env, and the inherited variables.
- * An inherited variable is left out if --env, or a row of WORKER_ENV_LIST that applies, replaces this variable. For
- * some rows, such as USE_LIBUV, it is decided later whether the row applies: when a worker's environment is built. The
- * texts belong to the launcher's environment and to --env. */
+ * An inherited variable is left out if --env, or a row of WORKER_ENV_LIST that applies, replaces this variable. Some
+ * rows, such as USE_LIBUV, begin to apply only after env_base_init. worker_env_init leaves out the inherited variables
+ * of these rows. The texts belong to the launcher's environment and to --env. */
 struct env_base {
     const char **entries; /* owned array; the first n_overrides entries are from --env */
     size_t n, n_overrides;

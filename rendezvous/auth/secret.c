@@ -25,7 +25,7 @@ enum {
     STDIN_MS = 60000,             /* longest wait for the line on stdin */
     LINE_MAX_BYTES = SECRET_TEXT, /* the digits and the newline */
     TENANTS_MAX = 1024,           /* maximum number of secrets in the file of ddp-rendezvous */
-    TENANTS_BYTES = TENANTS_MAX * (LIMIT_TEXT + SECRET_TEXT), /* the file of secrets must have fewer bytes */
+    TENANTS_BYTES = TENANTS_MAX * (LIMIT_TEXT + SECRET_TEXT), /* a file of this size or more is rejected */
     MUNGE_MS = 3000,                                          /* longest wait for an answer of munged */
 };
 
@@ -446,7 +446,8 @@ static void munge_fail(struct secret_call *c, const struct munge *m, void *conte
 }
 
 /* Unseal (decrypt) the credential to c->secret. Also accept a credential that has expired, is from the future, or was
- * unsealed before, because the store must prove the secret, too. */
+ * unsealed before. Such a credential is harmless, because the store must also prove that the store has the secret
+ * (auth.h). */
 static void unseal(struct secret_call *c, const struct munge *m, void *context)
 {
     void *payload = NULL;

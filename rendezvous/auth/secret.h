@@ -51,7 +51,7 @@ void secret_wipe(char text[static SECRET_TEXT]);
 /* --- MUNGE ---------------------------------------------------------------------------------------------------
  *
  * MUNGE (https://github.com/dun/munge) proves to a process which user has sent a message. The store seals (encrypts)
- * its secret in a credential, which the daemon munged of a node unseals only for the same user.
+ * its secret in a credential. On each node, the daemon munged unseals this credential only for the same user.
  *
  * A separate thread loads and calls libmunge, because munged may hang. A call fails after 3 s. */
 

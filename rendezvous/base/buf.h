@@ -155,7 +155,7 @@ static inline uint64_t get_u64(const void *from)
     return le64toh(le);
 }
 
-/* Return `n` bytes or elements, rounded up to a multiple of `to`. */
+/* Return `n`, a number of bytes or elements, rounded up to a multiple of `to`. */
 static inline size_t round_up(size_t n, size_t to)
 {
     return (n + to - 1) / to * to;

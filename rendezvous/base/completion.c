@@ -147,7 +147,8 @@ static bool append_help(struct buf *out, const char *help, bool fish)
 /* The scripts for bash, zsh and fish walk over the words before the cursor. The result shows what the user is typing:
  * an option, its value, the command, or its argument. */
 
-/* The walk in bash. bash splits --name=value into three words, unless COMP_WORDBREAKS was changed. */
+/* This part of the bash script walks over the words before the cursor. bash splits --name=value into three words,
+ * unless COMP_WORDBREAKS was changed. */
 static const char bash_walk[] =
     "' prefix= cur=${COMP_WORDS[COMP_CWORD]} i word name= first=0\n"
     "    COMPREPLY=()\n"
@@ -319,7 +320,7 @@ static bool print_zsh(const struct completion *c, struct buf *out)
 
 /* --- fish ----------------------------------------------------------------------------------------------- */
 
-/* The walk in fish. The script offers names with dashes, such as --log-dir, only after a typed dash. */
+/* This part of the fish script walks over the words before the cursor. */
 static const char fish_walk[] =
     "function __`_words\n"
     "    set -l words (commandline -opc)\n"
@@ -338,6 +339,9 @@ static const char fish_walk[] =
     "                contains -- $word $__`_valued; and set -e words[1]\n"
     "            case '-?*'\n"
     "            case '*'\n";
+
+/* This function of the fish script checks whether the current word or the previous word has a dash inside a name, as in
+ * "--log-". Only then does the script of ddprun offer names with dashes, such as --log-dir. */
 static const char fish_dashes[] =
     "function __`_dashes\n"
     "    string match -qr -- '^--[^=]*[^-=]-' (commandline -ct) (commandline -opc)[-1]\n"

@@ -80,7 +80,8 @@ void quota_text(int fd, char out[QUOTA_SHOWN]);
  * inodes free); delete files there, or OTHER". After EDQUOT, the text has the quota instead of the free space. `other`
  * is the caller's remedy, which is left out if it does not help, for example after EMFILE. Pass "" if the caller has no
  * remedy, and NULL for a text without any remedy. If `path` does not exist, use the nearest directory above it that
- * exists. If `path` is a device or a pipe, `other` is the only remedy of a full disk. */
+ * exists. After ENOSPC or EDQUOT for a device or a pipe, the text proposes only `other`, because there are no files
+ * to delete. */
 enum { WRITE_ERROR_MAX = 256 + QUOTA_SHOWN };
 const char *path_error_text(int error, const char *path, const char *other, char out[WRITE_ERROR_MAX]);
 

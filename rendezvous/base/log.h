@@ -27,8 +27,9 @@ void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(
  * appear earlier print only their code, because the job may continue after them and fail for another reason. */
 bool log_hint_is_due(bool is_terminal);
 
-/* Print "PROGRAM:   (ddprun explain CODE)" on stderr after an error with this code that ends the program, if
- * log_hint_is_due(). Print nothing if `code` is NULL or "". */
+/* Print the hint "PROGRAM:   (ddprun explain CODE)" on stderr. Call this function after an error with this code, and
+ * only if the error ends the program. Print nothing if `code` is NULL or "", if stderr is not a terminal, or if a hint
+ * was printed before (log_hint_is_due). */
 void log_explain(const char *code);
 
 #define log_error(...) log_line(LOG_ERROR, __VA_ARGS__)

@@ -22,7 +22,8 @@ enum option_type {
     OPTION_NAME,   /* const char *: one of option_row.words, borrowed from argv */
 };
 
-/* The longest text of an option: the longest path. A longer text would replace the reason in an error. */
+/* Maximum length of the text of an option, which is also the maximum length of a path. An error that shows a longer
+ * text could have no room for its reason. */
 enum { OPTION_TEXT_MAX = 4095 };
 
 struct option_words {
@@ -48,7 +49,7 @@ struct option_row {
     enum option_type type;
     /* Parse `text` ("1" for a switch) and store the value in the field `to`. If `parse` is NULL, `type` determines how
      * the text is parsed. Set `err` to the valid values only, such as "a number", because options_store prepends
-     * "--limit=0: expected ". Without a text, options_store lists `words`. */
+     * "--limit=0: expected ". If `parse` leaves `err` empty, options_store appends the list `words`. */
     ddp_status (*parse)(const char *text, void *to, struct ddp_err *err);
     size_t at;                        /* offset of the field in the struct of the program's options */
     const char *preset;               /* default, as a user would type it; NULL if none */
@@ -138,9 +139,9 @@ void options_pet_name(char out[OPTION_PET_MAX], const struct option_row *row);
 
 /* --- completion.c: scripts with which bash, zsh, fish and tcsh complete command lines ----------------------- */
 
-/* The commands of a program, for its completion script. The name of an option's value determines how the script
- * completes the value. If this name is FILE or PATTERN, the script offers names of files. If this name is DIR, the
- * script offers names of directories. Any other value is completed with option_row.words. */
+/* These structs describe a program for its completion script. The name of an option's value (option_row.value)
+ * determines how the script completes the value. If this name is FILE or PATTERN, the script offers names of files. If
+ * this name is DIR, the script offers names of directories. Any other value is completed with option_row.words. */
 
 struct completion_command {
     const char *name, *help;
@@ -168,7 +169,7 @@ bool completion_print(enum completion_shell shell, const struct completion *c, s
 
 /* --- version ------------------------------------------------------------------------------------------------ */
 
-/* The text of --version, and the check whether two versions work together. */
+/* These functions print the version of a program, and check whether programs of two versions work together. */
 
 /* The commit that a program is built from, or "unknown". The text is not in a library, because all tests would then be
  * linked again after each commit. */

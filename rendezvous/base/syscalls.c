@@ -56,10 +56,11 @@ ssize_t read_small_file(int dir, const char *path, char *text, size_t size)
 
 bool read_whole_file(int fd, size_t most, struct buf *out)
 {
-    enum { FIRST = 4 << 10, LARGEST = 64 << 10 }; /* bytes of the first read, and at most of a later read */
+    enum { FIRST = 4 << 10, LARGEST = 64 << 10 }; /* bytes of the first read; most bytes of a later read */
     ssize_t n = 1;
     while (n > 0 && out->len < most) {
-        /* Most files in /proc are small. Memory that stays unused costs time, because realloc copies it. */
+        /* Begin with few bytes, because most files in /proc are small. Unused memory costs time, because realloc
+         * copies it. */
         const size_t step = out->len < FIRST ? FIRST : out->len < LARGEST ? out->len : LARGEST;
         void *to = buf_reserve(out, step);
         n = to != NULL ? read(fd, to, step) : -1;

@@ -141,7 +141,7 @@ bool text_append_hex(struct buf *out, struct slice bytes, size_t max)
     return ok && append_cut(out, bytes, max);
 }
 
-/* Format a duration, rounded down. Below 10 min, print tenths of minutes. */
+/* Format a duration, rounded down. Seconds and hours have one decimal. Minutes have one decimal only below 10 min. */
 char *text_ms(uint64_t ms, char text[static TEXT_MS_MAX])
 {
     static const struct {

@@ -63,8 +63,8 @@ struct date {
 struct date date_of(uint64_t day);
 
 /* Add a number as raw text, because cJSON would print the number as floating point. This would be slow, and inexact
- * above 2^53. cJSON treats a raw member as text, so print and parse `o` before you read the number. If memory is short,
- * the member is left out. */
+ * above 2^53. cJSON cannot read a raw member of `o` as a number. To read the number, print `o` and parse the printed
+ * text. If memory is short, the member is left out. */
 void json_add_integer(cJSON *o, const char *name, int64_t value);
 
 /* Append `item` to `array`, which then owns `item`. If `array` is NULL or memory is short, free `item`. `item` may be

@@ -88,7 +88,8 @@ bool timed_call_end(struct timed_call *call)
 {
     const pthread_t thread = call->thread;
     if (!atomic_exchange(&call->ended, true)) {
-        atomic_fetch_add(&n_left, 1); /* the thread may have subtracted 1 already */
+        /* n_left may be negative before this line, because the thread may have subtracted its 1 already */
+        atomic_fetch_add(&n_left, 1);
         pthread_detach(thread); /* not call->thread, because the thread may have freed the struct already */
         return false;
     }

@@ -1,5 +1,6 @@
-/* call.h -- shared by the files of the store client; include/ddp/store.h is the public header. A call is a list of
- * steps with one check at the end, because a `client_call` keeps its first failure. */
+/* call.h -- declares the types and functions that the files of the store client share. The public header is
+ * include/ddp/store.h. A call is a list of steps. The caller checks for a failure only once, at the end, because
+ * `client_call` keeps the first failure. */
 #ifndef RENDEZVOUS_CLIENT_CALL_H
 #define RENDEZVOUS_CLIENT_CALL_H
 

@@ -293,8 +293,9 @@ enum {
 
 /* --- the secret --------------------------------------------------------------------------------------------- */
 
-/* The identity of ddpctl: an operator, which may only read and cancel barriers. Without a secret, ddpctl asks a store
- * on another host for the credential: the secret, encrypted by MUNGE for the user of the job. */
+/* The identity of ddpctl. ddpctl is an operator, so it may only read data and cancel barriers. Without a secret,
+ * ddpctl asks a store on another host for a credential. The credential contains the secret, which MUNGE has encrypted
+ * for the user of the job. */
 static struct operator
 {
     struct secret *secret; /* owned; NULL if not known */
@@ -835,12 +836,12 @@ static bool is_on_this_host(const char *address)
     return is_own;
 }
 
-/* Read the secret:
+/* Read the secret. The first row that applies determines the source:
  *
- *     --secret_file                                   from this file
- *     a loopback address                              no secret: the store serves the user of its job
- *     PET_SECRET_FILE                                 from the file that it names, as ddprun does
- *     a store on another host, or --encrypt           request the MUNGE credential
+ *     --secret_file is set                            the file of this option
+ *     the address is a loopback address               no secret, because the store checks the user instead
+ *     PET_SECRET_FILE is set                          the file that this variable names, as in ddprun
+ *     a store on another host, or --encrypt           the MUNGE credential, which the store sends
  *     otherwise                                       no secret */
 static ddp_status read_secret(const struct ctl_options *o, struct ddp_err *err)
 {

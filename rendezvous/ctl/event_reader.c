@@ -207,8 +207,8 @@ static bool is_of_instance(const struct timeline_events *e, const struct timelin
            strcmp(timeline_text(event, "instance"), e->instance) == 0;
 }
 
-/* Return true if an event belongs to the chosen instance of the chosen job. An event of this job without an instance
- * also belongs to the chosen instance if choose() has chosen its process. */
+/* Return true if an event belongs to the chosen instance of the chosen job. An event of this job may name no instance.
+ * Such an event belongs to the chosen instance if choose() has chosen the event's process. */
 static bool is_chosen(const struct timeline_events *e, const struct timeline_event *event)
 {
     if (is_of_instance(e, event))
@@ -317,9 +317,10 @@ static int by_twins(const void *a, const void *b)
     return order != 0 ? order : sign((double)x->order - (double)y->order);
 }
 
-/* Compare two events: chosen events come first, then earlier events. Two events of the store in the same millisecond
- * are in the order of the numbers that the store gave them. All other ties are in the order of reading. Within one log,
- * this is the order of writing. */
+/* Compare two events. All chosen events are before all other events. Within each of these two groups, events are in the
+ * order of their times. Two events of the store in the same millisecond are in the order of the numbers that the store
+ * gave them. All other events with equal times are in the order of reading. Within one log, this is the order of
+ * writing. */
 static int by_time(const void *a, const void *b)
 {
     const struct timeline_event *x = a, *y = b;
@@ -332,9 +333,9 @@ static int by_time(const void *a, const void *b)
 }
 
 /* Keep only one of several equal events: the event that was read first. Equal events occur, for example, if the user
- * names a log twice. After the sort, equal events are adjacent, in the order of reading. Begin with the last event. A
- * loop from the front would keep the third of three equal events, because twins() never treats a dropped event and a
- * kept event as equal. */
+ * names a log twice. After the sort, equal events are adjacent, in the order of reading. Begin with the last event.
+ * A loop from the front would drop the second of three equal events, and then compare the third with the second.
+ * twins() never treats a dropped event and a kept event as equal, so this loop would keep the third event. */
 static void drop_twins(struct timeline_events *e)
 {
     qsort(e->list, e->n, sizeof(*e->list), by_twins);

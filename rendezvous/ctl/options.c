@@ -72,7 +72,8 @@ static ddp_status parse_timeout(const char *value, void *to, struct ddp_err *err
     return DDP_OK;
 }
 
-/* Parse the shell. Leave the error empty, because options_store lists the shells. */
+/* Parse the name of a shell. If the name is unknown, leave `err` empty. The error of options_store then lists the
+ * shells. */
 static ddp_status parse_shell(const char *value, void *to, struct ddp_err *err)
 {
     struct ctl_options *o = to;

@@ -421,7 +421,7 @@ static bool append_cut(const cJSON *answer, struct buf *out)
     return !cut || buf_printf(out, "... this list is incomplete, because the store has more entries\n");
 }
 
-/* Print a list as a table, or the sentence `empty`. */
+/* Print a list as a table. If the list has no entries, print the sentence `empty` instead. */
 static bool append_rows(const cJSON *answer, const char *name, const struct ctl_column *columns,
                         const char *empty, struct buf *out)
 {

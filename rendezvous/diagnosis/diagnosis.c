@@ -59,8 +59,8 @@ static bool concerns_job(const struct snapshot *s, uint64_t ago_ms)
     return s->phase != PHASE_RUNNING || s->round == 0 || ago_ms < REJECTED_MS;
 }
 
-/* Report rejected nodes. Skip a node that has joined later with a corrected command, because it is still in the
- * list. */
+/* Report rejected nodes. The list `refused` still contains a process that retried after its rejection and has joined.
+ * Skip such a process. */
 static void check_refused(struct diagnosis *d, const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->n_refused; i++)
@@ -461,8 +461,8 @@ static void setup_unfinished(struct diagnosis *d, const struct snapshot *s, cons
 }
 
 /* Return true if the wait is part of the setup of a PyTorch group. The caller then does not report the key of the wait
- * as an ordinary key. In this case, report here that the setup is not finished. The exception is a group that has too
- * many members with different ranks. No rank is missing in such a group, so report nothing. */
+ * as an ordinary key. Before returning true, report the unfinished setup. But report nothing if the group has too many
+ * members and all members have different ranks, because no rank is missing in such a group. */
 static bool check_torch_setup(struct diagnosis *d, const struct snapshot *s, const struct snapshot_wait *w)
 {
     struct torch_key key;
@@ -510,8 +510,8 @@ static bool add_claim(const struct snapshot_claim *c, bool is_first, size_t room
     return is_first;
 }
 
-/* Return the maximum length of the text after the next claim is appended. If a text such as "; and 3 more" may follow
- * that claim, keep TAIL_MAX bytes free for this text. */
+/* Return the maximum length of the list of claims, including the next claim. If a text such as "; and 3 more" may
+ * follow the next claim, keep TAIL_MAX bytes free for this text. */
 static size_t room_for(const struct snapshot_surplus *surplus, uint32_t shown)
 {
     return shown + 1 == surplus->n && surplus->count <= surplus->n ? WHO_MAX - 1 : WHO_MAX - TAIL_MAX;
@@ -555,8 +555,8 @@ static bool has_strangers(const struct snapshot_surplus *surplus)
     return false;
 }
 
-/* Return true if the group contains a known process that does not belong to the job (is_of_job). A process without pid
- * and owner is unknown, because it may be a worker whose agent has not answered yet. */
+/* Return true if the group contains a known process that does not belong to the job (is_of_job). Ignore a process whose
+ * pid and owner are unknown. Such a process may be a worker whose agent has not answered yet. */
 bool diagnose_torch_surplus(const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->surplus.n; i++) {
@@ -691,7 +691,8 @@ static void check_waits(struct diagnosis *d, const struct snapshot *s)
 
 /* --- all of it ------------------------------------------------------------------------------------------ */
 
-/* Add the findings that nodes have sent about themselves as complete sentences. */
+/* Add the findings that nodes have sent. Each of these findings already has its complete subject, sentence and
+ * advice. */
 static void check_notices(struct diagnosis *d, const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->n_notices; i++) {

@@ -3,8 +3,8 @@
 
 /* The two main functions:
  *
- *     diagnose_rank   one rank that others wait for: the matching row of findings.h
- *     diagnose_job    the whole job: a snapshot in, a short list of findings out, causes first */
+ *     diagnose_rank   chooses the row of findings.h that explains why one rank does not arrive
+ *     diagnose_job    turns a snapshot of the whole job into a short list of findings, causes first */
 
 #ifndef RENDEZVOUS_DIAGNOSIS_DIAGNOSIS_H
 #define RENDEZVOUS_DIAGNOSIS_DIAGNOSIS_H
@@ -99,8 +99,8 @@ enum {
 /* The result: findings in the order of printing (findings.h). The struct has no pointers, so it can be copied. */
 struct diagnosis {
     uint32_t n;
-    uint32_t left_out; /* number of findings that were left out completely: the findings that are not in
-                        * `list`, and that no finding in `list` counts in its member `more` */
+    uint32_t left_out; /* number of findings that are neither in `list` nor counted by the member `more` of a
+                        * finding in `list` */
     struct finding list[DIAGNOSIS_MAX];
 };
 
@@ -110,8 +110,8 @@ bool diagnosis_keep(struct diagnosis *d, enum finding_code code);
 /* Return true if `seen`, the address that the store sees, differs from `own`, the address that the node has sent.
  * Return false if one of them is NULL or "". */
 bool diagnose_is_translated(const char *own, const char *seen);
-/* Return the longest wait, in ms, for a key that every rank needs when PyTorch starts. Return 0 if no rank waits for
- * such a key. */
+/* Find the longest wait for a key that every rank needs when PyTorch starts. Return the duration of this wait in ms,
+ * plus 1. Return 0 if no rank waits for such a key. */
 uint64_t diagnose_torch_waits(const struct snapshot *snapshot);
 /* Return true if a PyTorch group has too many members, and at least one member is a known process that does not belong
  * to the job. */

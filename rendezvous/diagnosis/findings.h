@@ -9,8 +9,8 @@
 
 #include <stdint.h>
 
-/* A note is harmless. A warning may be the cause of a problem. An error needs an action of the user. JSON contains
- * these words, too. */
+/* A note is harmless. A warning may be the cause of a problem. An error needs an action of the user. Texts and JSON
+ * contain the words in the second column. */
 #define FINDING_GRADES(X) \
     X(NOTE, "note")       \
     X(WARNING, "warning") \

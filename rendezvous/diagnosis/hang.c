@@ -26,8 +26,8 @@ enum {
 #define TOO_MANY_PLACES "the ranks wait in more than 16 places" /* 16 is GROUPS_MAX */
 
 /* The findings for a culprit that sleeps in a system call. Columns: a part of the call's name, and the finding. The
- * first row whose text is a part of the call's name decides. Without such a row, the finding is RANK_BLOCKED. If it is
- * known for which object the culprit waits, only a row with RANK_IN_LOCK can apply. */
+ * first row whose text is a part of the call's name decides. Without such a row, the finding is RANK_BLOCKED. If the
+ * object for which the culprit waits is known, only a row with RANK_IN_LOCK can apply. */
 #define SLEEPS(X)                                               \
     X("futex", RANK_IN_LOCK)                                    \
     X("nanosleep", RANK_SLEEPS)                                 \
@@ -79,7 +79,7 @@ struct hang {
     struct spot *spots; /* owned: spots of all ranks in the earlier sample, then in the later sample */
     struct group groups[GROUPS_MAX]; /* add_verdict sorts the groups, the largest first */
     uint32_t n_groups;
-    uint32_t n[WAY_WAITS + 1]; /* number of ranks for each enum way */
+    uint32_t n[WAY_WAITS + 1]; /* n[way]: number of ranks with this activity */
     uint32_t n_read;           /* number of ranks with frames in the later sample */
     bool is_full;              /* a rank needed another group, but GROUPS_MAX was reached */
     const char *note;          /* why a sample has ranks without frames; NULL = unknown */
@@ -371,10 +371,11 @@ static bool has_failed_unread(const struct snapshot_rank *f, const struct rank_a
            sleeps_still(r);
 }
 
-/* Return the activity of a rank. The activity of a running rank without frames is unknown. A traceback does not change
- * this, because the program may have handled the error. An error of py-spy does not change this either, because py-spy
- * cannot read every interpreter. A stopped process is a culprit even in a collective, because it cannot continue the
- * collective. The setup of a collective may wait for keys, so check for a collective before a key. */
+/* Return the activity of a rank. A running rank without frames has the activity WAY_UNKNOWN. A traceback does not make
+ * such a rank a culprit, because the program may have handled the error. An error of py-spy does not make such a rank a
+ * culprit either, because py-spy cannot read every interpreter. A stopped process is a culprit even in a collective,
+ * because a stopped process cannot continue the collective. The setup of a collective may wait for keys, so check for a
+ * collective before a key. */
 static enum way way_of(const struct snapshot_rank *f, const struct rank_analysis *r)
 {
     const struct spot *spot = r->spot[1];
@@ -1024,7 +1025,7 @@ static void add_gone(struct diagnosis *d, const struct hang *h, uint32_t rank, u
     const struct group *group = &h->groups[0];
     const uint32_t n = has_waiters ? group->n : count_like(h, victim);
     const bool is_one = h->n[WAY_GONE] == 1;
-    uint64_t ago_ms = 0; /* time since the first of these ranks has exited */
+    uint64_t ago_ms = 0; /* time since the first rank exited */
     words who, ago, waiters, where;
     char place[SPOT_PLACE_MAX];
     struct finding *slot = diagnosis_slot(d, FINDING_RANK_EXITED_EARLY);
@@ -1094,8 +1095,8 @@ static void add_differ(struct diagnosis *d, const struct hang *h)
 
 /* --- connections ------------------------------------------------------------------------------------------ */
 
-/* If all ranks wait in one collective, a connection may lose packets. A cut is a connection on which the kernel has
- * sent the same data several times without an answer (STACKS_UNANSWERED). */
+/* If all ranks wait in one collective, the cause may be a connection that loses packets. Such a connection is a cut:
+ * the kernel has sent the same data several times without an answer (STACKS_UNANSWERED). */
 
 /* The two ends of a cut. Pointers are borrowed from the snapshot and its samples. */
 struct cut {
@@ -1351,7 +1352,7 @@ static bool is_sure(const struct rank_analysis *r, bool is_known)
  *
  * Return false in three cases, because the stacks then prove nothing:
  *
- *     1. in case A, if some ranks wait, and at least two ranks and at least half of all ranks may wait
+ *     1. in case A, if some ranks wait, and may_wait() is true for at least half of all ranks and at least two ranks
  *     2. in case B, if some ranks wait
  *     3. if there is no room for another group */
 static bool adopt_may_wait(struct hang *h)
@@ -1752,7 +1753,7 @@ void hang_history_add(struct hang_history **history, const struct snapshot *s)
 
 /* --- the search ------------------------------------------------------------------------------------------- */
 
-/* Return why the activity of the first rank with WAY_UNKNOWN is unknown. There must be one. */
+/* Return why the activity of the first rank with WAY_UNKNOWN is unknown. At least one rank must have WAY_UNKNOWN. */
 static const char *unknown_why(const struct hang *h)
 {
     const uint32_t rank = find_way(h, WAY_UNKNOWN);

@@ -43,8 +43,8 @@ void profile_free(struct profile *p)
 }
 
 /* Return the activity of a rank, from its stack or from the steps that libddp records. Some stacks do not show whether
- * the rank waits for other ranks or for a lock (struct spot). Such a rank counts as waiting, because Work.wait() is
- * more likely than a lock. */
+ * the rank waits for other ranks or for a lock (struct spot). Such a rank counts as waiting, because a wait in
+ * Work.wait() is more likely than a wait for a lock. */
 static enum stand stand_of(const struct spot *spot, const struct snapshot_rank *f)
 {
     if (f->exited)
@@ -57,7 +57,7 @@ static enum stand stand_of(const struct spot *spot, const struct snapshot_rank *
         return spot->idle_only && strncmp(spot->does, "running", 7) == 0 ? STAND_WORKS : STAND_WAITS;
     if (f->has_steps)
         return f->call[0] != '\0' ? STAND_WAITS : STAND_WORKS;
-    /* Work.wait() is more likely than a lock. */
+    /* The rank probably waits in Work.wait(), and not for a lock. */
     if (spot->may_wait)
         return STAND_WAITS;
     return spot->frames != NULL ? STAND_WORKS : STAND_UNKNOWN;

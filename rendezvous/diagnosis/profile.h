@@ -11,7 +11,8 @@ struct snapshot_rank;
 struct snapshot;
 
 enum {
-    /* time between samples in ms; with this value, one of four ranks that is 20 % slower is found within a minute */
+    /* time between samples in ms; with this value, if one of four ranks is 20 % slower than the others, the profile
+     * finds this rank within a minute */
     PROFILE_EVERY_MS = 500,
     PROFILE_WINDOW = 600,     /* number of samples in a window (5 min); a new window begins with new counts */
     PROFILE_RANKS_MAX = 4096, /* maximum number of ranks of a job with a profile; a rank needs about 1.4 KB */

@@ -104,8 +104,8 @@ static const char *state_word(const struct snapshot_rank *f)
 
 /* --- placeholders for facts ----------------------------------------------------------------------------- */
 
-/* Each function below writes the value of a placeholder in findings.h into `word` and returns `word`, or returns a
- * constant. */
+/* Each function below returns the value for one placeholder of findings.h. The value is a constant, or a text that the
+ * function writes into `word`. */
 
 /* Copy the text of a buffer into `word`, and cut it if it is too long. */
 static const char *word_of(words word, const struct buf *out)
@@ -256,7 +256,7 @@ void diagnose_rank(const struct snapshot_rank *f, struct finding *finding)
 
 /* --- as JSON -------------------------------------------------------------------------------------------- */
 
-/* Add the wait as text and, for a key of PyTorch, its parts. */
+/* Add the wait as text. If the rank waits for a key of PyTorch, also add the parts of this key (torch_key_json). */
 static void add_wait(cJSON *o, const struct snapshot_rank *f)
 {
     struct torch_key key;
@@ -596,7 +596,8 @@ bool diagnose_early_exit(const struct members *members, uint32_t waiter, int64_t
 
 /* --- why a barrier did not open, as JSON and as text (its "message") -------------------------------------- */
 
-/* Maximum number of lines, and of listed ranks, in a report, because every rank in the barrier gets the report. */
+/* A report has at most LINES_MAX lines about missing ranks, and lists at most RANKS_MAX ranks. A report must be short,
+ * because every rank in the barrier gets the report. */
 
 enum { LINES_MAX = 16, RANKS_MAX = 256 };
 

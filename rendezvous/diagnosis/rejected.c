@@ -293,8 +293,8 @@ static void copy_plain(char *to, size_t size, const char *text)
     buf_free(&out);
 }
 
-/* Add a finding, or remove it if `sentence` is empty. Ignore an unknown code, because findings.h does not define its
- * place in the output. */
+/* Add a finding. If `sentence` is empty, remove the old finding with this code and subject instead. Ignore an unknown
+ * code, because findings.h does not define where a finding with this code is printed. */
 bool notices_add(struct notices *n, uint64_t sender, const char *code, const char *subject,
                  const char *sentence, const char *advice)
 {

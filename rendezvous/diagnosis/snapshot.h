@@ -107,7 +107,7 @@ struct snapshot_notice {
 };
 
 /* The failure that ended the round, if any: a copy of the round's first failure (record/failure.h). Later failures of
- * the round are usually its consequences. */
+ * the round are usually consequences of the first failure. */
 struct snapshot_cause {
     bool known;               /* false if the round runs, or if it ended without a failure */
     const char *host, *words; /* `words`: how the worker ended, such as "exited with code 1" */

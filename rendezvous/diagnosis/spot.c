@@ -62,7 +62,7 @@ static const char *const local_files[] = { LOCAL_FILES(X) };
 #undef X
 
 /* Return the member `name` of `o`, or NULL if `o` has no such member. `o` may be NULL, because cJSON accepts a NULL
- * object, so calls can be nested. */
+ * object. Calls of member() can therefore be nested. */
 static const cJSON *member(const cJSON *o, const char *name)
 {
     return cJSON_GetObjectItemCaseSensitive(o, name);

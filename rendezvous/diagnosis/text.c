@@ -71,7 +71,7 @@ bool diagnosis_keep(struct diagnosis *d, enum finding_code code)
     return kept > 0;
 }
 
-/* Limits of the texts. */
+/* These limits decide what the texts contain. */
 
 enum {
     MOMENT_MS = 1000, /* a place counts as the main wait only if ranks have waited there for this time */
@@ -579,7 +579,8 @@ static bool append_nodes(const struct snapshot *s, struct buf *out)
 
 /* --- the findings --------------------------------------------------------------------------------------- */
 
-/* Return true if the advice is printed after this finding: the next finding has another code or advice. */
+/* Return true if the advice is printed after finding `i`. If successive findings have the same code and the same
+ * advice, the advice is printed only after the last of these findings. */
 static bool advice_is_due(const struct diagnosis *d, uint32_t i)
 {
     return i + 1 == d->n || d->list[i + 1].code != d->list[i].code ||

@@ -67,7 +67,7 @@ bool waits_in(const struct snapshot_rank *rank, const struct snapshot_wait *wait
 /* Return true if the ranks that wait at `wait` may need `rank`. A barrier may have only some ranks as members. */
 bool is_needed(const struct snapshot_wait *wait, uint32_t rank);
 
-/* --- the screen, which ddpctl and every agent print unchanged ---------- */
+/* --- the screen: a text that the store formats, and that ddpctl and every agent print ---------- */
 
 enum {
     SCREEN_NODES = 8,   /* maximum number of rows for nodes that have joined */

@@ -37,7 +37,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Return the number of digits at the beginning of the text. Return 0 if a rank cannot have so many digits. */
+/* Return the number of digits at the beginning of the text. Return 0 if there are more than DIGITS_MAX. */
 static size_t digits(struct slice text)
 {
     const char *p = text.data;
@@ -175,7 +175,8 @@ static bool is_device(struct slice name)
     return false;
 }
 
-/* Skip "0//1//cpu//" (torch 2.x): nested groups, then the device. The key belongs to the innermost group. */
+/* Skip a prefix of torch 2.x such as "0//1//cpu//", which names nested groups and then the device. Store the name of
+ * the innermost group, because the key belongs to this group. */
 static struct slice skip_steps(struct slice path, struct torch_key *out)
 {
     for (struct slice name = step(path); name.len > 0 && slice_begins_with(behind(path, name.len), "//");
@@ -249,7 +250,7 @@ static bool read_rpc(struct slice path, struct torch_key *out)
  * program may match a row by chance. This only leads to a wrong word in a report or to a useless check. */
 bool torch_key_read(struct slice key, struct torch_key *out)
 {
-    /* Keys of PyTorch are not longer than this. Longer keys are not compared with the rows, because a client may send
+    /* Keys of PyTorch have at most KEY_MAX bytes. Longer keys are not compared with the rows, because a client may send
      * many long keys, and each comparison takes time. */
     enum { KEY_MAX = 512 };
     static const char group[] = "default_pg/", rpc[] = "rpc_prefix_";
@@ -342,7 +343,7 @@ const char *const torch_key_prefixes[] = {
 };
 
 /* Return true for the counter of a barrier: the last component of the key begins with torch_key_prefixes[0].
- * The comparison is fast, because this component of most other counters begins with another byte. */
+ * The comparison is fast, because the last component of most other counters begins with another byte. */
 bool torch_key_counts(struct slice key)
 {
     const char *p = key.data;

@@ -25,8 +25,8 @@ struct cJSON;
 
 /* Columns: name, word in JSON, place, tail, rank, operation, text. In a tail '#' is a number that is a rank, '@' is
  * any other number, and '*' is any text. If the tail has no '#', `rank` is the rank that sets the key; -1 = unknown.
- * `operation` waits for the key: SETUP (the setup of a group), START (the first operation in a group) or LATER (any
- * other).
+ * The column `operation` is the operation that waits for the key: SETUP (the setup of a group), START (the first
+ * operation in a group) or LATER (any other operation).
  *
  * The formats are from torch/csrc/distributed/c10d/ (TCPStore.cpp, ProcessGroupGloo.cpp, ProcessGroupNCCL.cpp),
  * torch/distributed/distributed_c10d.py and torch/distributed/rpc/. */
@@ -156,13 +156,13 @@ struct torch_meets {
 struct torch_client {
     uint32_t meet; /* id of the barrier that the session entered last; 0 = none */
     uint32_t rank; /* 1 + the rank (in the default group) whose address the session has published; 0 = none */
-    uint32_t awaited;           /* hash of the key that the session last waited for */
-    bool polls;                 /* the session polls the counter of `meet` until all ranks have arrived */
-    bool waits;                 /* the present or last wait of the session is for a key of PyTorch */
-    bool asked;                 /* the store has asked the agents which process owns the connection */
-    uint64_t since_ms, left_ms; /* since_ms: start of the wait; left_ms: when the session gave up the wait, 0
-                                 * = the session has not given up */
-    uint64_t tried_ms;          /* when the session last began or continued a setup; 0 = never */
+    uint32_t awaited; /* hash of the key that the session last waited for */
+    bool polls;       /* the session polls the counter of `meet` until all ranks have arrived */
+    bool waits;       /* the present or last wait of the session is for a key of PyTorch */
+    bool asked;       /* the store has asked the agents which process owns the connection */
+    /* since_ms: start of the wait; left_ms: when the session gave up the wait; 0 = the session has not given up */
+    uint64_t since_ms, left_ms;
+    uint64_t tried_ms; /* when the session last began or continued a setup; 0 = never */
     /* when the session last entered a barrier or published an address, or first read a barrier's counter; 0 = never */
     uint64_t registered_ms;
     struct torch_key key; /* the awaited key, decoded; key.name is always empty */

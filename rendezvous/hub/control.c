@@ -282,8 +282,8 @@ static struct job *joined_job(struct hub *hub, struct session *s, const struct r
     return job;
 }
 
-/* Fill in a missing address of the node from its connection, such as "10.0.0.2" from "10.0.0.2:41234". The join borrows
- * the text from `peer`, which the caller owns. */
+/* Use the address of the node's connection ("10.0.0.2" from "10.0.0.2:41234") if the join contains no address. The join
+ * borrows the text from `peer`, which the caller owns. */
 static void fill_address(struct rdzv_join *join, const struct session *s, struct endpoint *peer)
 {
     if (join->addr[0] == '\0' && endpoint_parse(s->peer, 0, peer, NULL) == DDP_OK)
@@ -454,7 +454,8 @@ static bool call_resume(struct hub *hub, struct session *s, const union message 
 
 /* --- about a round -------------------------------------------------------------------------------------- */
 
-/* The rendezvous rejects a report about an earlier round. Only `leave` has no round. */
+/* Each call of this section, except `leave`, is a report about a round. The rendezvous rejects a report about an
+ * earlier round. */
 
 /* The type of rdzv_failed() and rdzv_explain(). An agent sends `failed` at once, and `cause` after it has read the
  * end of the worker's log. */
@@ -609,8 +610,8 @@ static bool call_heartbeat(struct hub *hub, struct session *s, const union messa
     if (m->heartbeat.moved_ms != MESSAGE_NONE)
         schedule_moved(s->job, (uint64_t)m->heartbeat.moved_ms);
     job_touch(s->job);
-    /* Ranks agree to a restart by a SET. Check for this agreement at each heartbeat, because a check at every SET would
-     * cost too much. */
+    /* Each rank agrees to a restart with more nodes by setting its own key. Check these keys at each heartbeat, because
+     * a check at every SET would cost too much. */
     rounds_check_grow_keys(s->job);
     return true;
 }

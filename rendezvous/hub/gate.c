@@ -172,9 +172,10 @@ static void enter_asked(struct hub *hub, struct session *s)
 {
     const enum stranger_state state = s->awaits_tls ? STRANGER_HANDSHAKE : STRANGER_ASKED;
     enter_line(hub, s, state);
-    /* If the strangers hold too many bytes, stop reading from this stranger. There is one exception: a stranger without
-     * a held request (`is_held`) that no agent with a working connection can confirm. Such a stranger may itself be an
-     * agent whose old connection is broken. The hub must then receive the AUTH of this agent. */
+    /* If the held bytes of all strangers exceed their limit, stop reading from this stranger. There is one exception:
+     * the stranger has no held request (`is_held` is false), and no agent with a working connection can confirm the
+     * stranger. Such a stranger may itself be an agent whose old connection is broken. The hub must then receive the
+     * AUTH of this agent. */
     if (state == STRANGER_ASKED && is_full(hub) && (s->is_held || peer_is_answerable(hub, s)))
         stop(hub, s);
     if (hub->gate[state].count > hub->limits.max_unconfirmed && hub->gate[state].count > max_unconfirmed(hub))
@@ -263,7 +264,7 @@ static const uint8_t validate[] = { 0, WIRE_MAGIC & 0xff, (WIRE_MAGIC >> 8) & 0x
                                     WIRE_MAGIC >> 24 };
 
 /* FIRST_BYTES must be enough for all bytes that an agent sends until the end of AUTH. An agent under MUNGE sends the
- * most: the search for a store, the request for the credential, and both messages of AUTH. */
+ * most bytes: the greeting (VALIDATE, PING and `hello`), the request for the credential, and both messages of AUTH. */
 enum { PING_BYTES = 1 + 4, AUTH_HEAD_BYTES = 1 + 8 };
 _Static_assert((int)sizeof(validate) + PING_BYTES + (int)sizeof(hello) + 3 * AUTH_HEAD_BYTES +
                        AUTH_ASK_BYTES + AUTH_HELLO_BYTES + AUTH_PROOF_BYTES <=
@@ -441,7 +442,7 @@ static bool append_refusal(const struct hub *hub, struct buf *answer)
 }
 
 /* Answer a client that expects a store with TLS, and end the connection. If the store has no secret and its host cannot
- * serve the job, the answer contains the reason. */
+ * serve the job, the answer also contains the reason why the host cannot serve the job. */
 static bool refuse_tls(struct hub *hub, struct session *s, struct slice message)
 {
     uint8_t result[AUTH_ASK_BYTES];
@@ -512,9 +513,9 @@ bool gate_is_job(const struct session *s, const char *job)
 }
 
 /* Check that the connection may use the job. If the client has sent AUTH, two conditions must be true: AUTH contains
- * the hash of this job's name, and the client has the secret of the job's tenant. In TLS, the client must not have
- * named another job. A tenant has the jobs whose names begin with its prefix. A hash does not show the prefix, so the
- * tenant is checked only here, where the name is known. */
+ * the hash of this job's name, and the client has the secret of the job's tenant. If the client has named a job in
+ * the TLS handshake, that job must be `job`. A tenant has the jobs whose names begin with the tenant's prefix. A hash
+ * does not show the prefix, so the tenant is checked only here, where the name is known. */
 bool gate_check_job(struct hub *hub, const struct session *s, const char *job)
 {
     const struct secret *of = auth_secret_of(hub->limits.secret, job);

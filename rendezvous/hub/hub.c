@@ -342,7 +342,7 @@ void hub_free(struct hub *hub)
 {
     if (hub == NULL)
         return;
-    /* Clear the stores first. This ends all waits for keys, so no key can wake a session that is already freed. */
+    /* Clear the stores first, to end all waits for keys. No key can then wake a session that is already freed. */
     EACH_NODE(node, &hub->jobs)
     store_clear(TABLE_ENTRY(node, struct job, node)->store);
     struct table_node *node = table_next(&hub->sessions, NULL);

@@ -1,6 +1,6 @@
 /* hub.h -- makes all decisions of the store server, without a socket, a clock or a thread. The server
- * (server/clients.c) passes received bytes and the current time to the hub, so a test can choose every time. The hub
- * calls the server to send bytes or to close a connection. */
+ * (server/clients.c) passes received bytes and the current time to the hub, so a test can pass any time. The hub calls
+ * the server to send bytes or to close a connection. */
 #ifndef RENDEZVOUS_HUB_HUB_H
 #define RENDEZVOUS_HUB_HUB_H
 

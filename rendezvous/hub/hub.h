@@ -40,9 +40,9 @@ struct hub_limits {
     const struct secret *secret; /* borrowed: list of the tenants' secrets; NULL if agents need no secret */
     const char *credential;      /* borrowed: the secret, encrypted by MUNGE; NULL without MUNGE */
     bool guarded; /* hold requests from other hosts until an agent confirms the client (gate.c) */
-    /* Maximum number of connections that no agent has confirmed. The limit counts connections from the addresses of
-     * agents. The connections that wait for the TLS handshake are counted separately, with the same limit. gate.c
-     * raises each of the two limits by PER_RANK for each rank of a job. */
+    /* Maximum number of connections that wait until an agent at their address confirms them. Connections from other
+     * addresses do not count. The connections that wait for the TLS handshake have a separate limit of the same size.
+     * gate.c raises each of the two limits by PER_RANK for each rank of a job. */
     uint32_t max_unconfirmed;
     const struct hub_refusal *refusal; /* borrowed; NULL if nodes may join */
     /* The version of torch that the store assumes for a client that does not begin with VALIDATE. If true, the client

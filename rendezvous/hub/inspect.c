@@ -154,7 +154,7 @@ bool inspect_jobs(struct hub *hub, struct session *s, const union message *m, cJ
     EACH_NODE(node, &hub->jobs)
     {
         const struct job *job = TABLE_ENTRY(node, struct job, node);
-        /* such a job exists only because a hub always has a job */
+        /* an unused job exists only because a hub always has a job */
         bool unused = job->name[0] == '\0' && store_count(job->store) == 0 && list_is_empty(&job->sessions);
         if (!unused && session_may_use(hub, s, job->name) && !add_row(&list, job_row(job)))
             break;

@@ -38,8 +38,8 @@ struct job_events {
     char *members;     /* owned: ranks of each node as JSON, for the event that a round begins; NULL = none */
 };
 
-/* Limits how many barrier events all jobs together may record per second. Events beyond the limit are lost, and a later
- * event reports how many were lost. */
+/* The counters of the hub's events. All jobs together may record at most PER_SECOND barrier events per second
+ * (events.c). Events beyond this limit are lost, and a later event reports how many were lost. */
 struct event_limit {
     uint64_t number;    /* number of the latest event */
     uint64_t second;    /* the present second, on the clock of hub->now_ms */
@@ -78,9 +78,9 @@ struct job_hang {
     struct cJSON *calls[2]; /* owned: collective calls of the last two samples; NULL = none */
     uint64_t rows_ms[2];    /* when the last two samples arrived */
     struct hang_history *history; /* owned; NULL = no sample since the last sign of progress */
-    const char *why_not;          /* why the last of the suspicions that watch.compared counts gave no
-                                   * verdict; NULL = no such suspicion */
-    bool is_reported;             /* the nodes have received a finding about a hang that is not over */
+    /* why the last suspicion whose samples were compared ended without a verdict; NULL = no such suspicion yet */
+    const char *why_not;
+    bool is_reported;    /* the nodes have received a finding about a hang that is not over */
     uint64_t resumed_ms; /* time of the first sign of progress after the reported hang; 0 = no sign yet */
     bool is_over;        /* the hang is over, but report_over() has not notified the nodes yet */
 };

@@ -1,7 +1,7 @@
-/* lost_rank.c -- detects a connection that broke, and a rank that ends or gives up a wait while other ranks need it.
- * The store must report such a rank itself if the rank exits with 0, because the rank's agent counts this exit as a
- * success. The store records the missing rank as soon as the first rank gives up, because later all ranks have timed
- * out. */
+/* lost_rank.c -- detects a broken connection, and a rank that other ranks still need when this rank ends or gives up
+ * a wait. The store must report such a rank itself if the rank exits with 0, because the rank's agent counts this exit
+ * as a success. The store records the missing rank as soon as the first rank gives up, because later all ranks have
+ * timed out. */
 
 #include "base/limits.h"
 #include "base/text.h"
@@ -210,8 +210,8 @@ void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32
         push_loss(job, &f);
 }
 
-/* Return the lost rank that libddp names in the text of the failure: "rank 3 (pid 203 on n1) has ended while ...".
- * Return -1 if the text names no rank that has exited with 0. */
+/* Return the rank that libddp names as lost in the text of the failure: "rank 3 (pid 203 on n1) has ended while ...".
+ * Only a rank that has exited with 0 counts as lost (member_has_left). Return -1 if the text names no such rank. */
 static int64_t lost_in_words(const struct members *members, const struct failure *failure)
 {
     char name[64];

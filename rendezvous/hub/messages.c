@@ -95,7 +95,7 @@ static cJSON *new_text(const char *text, size_t max)
     struct buf clean = { 0 };
     cJSON *item = NULL;
     if (utf8_clean(&clean, slice_str(text)) && buf_append(&clean, "", 1)) {
-        /* Do not cut a text that was already too long, so that the receiver rejects it. */
+        /* If `text` itself is longer than `max` bytes, do not cut it, so that the receiver can reject it. */
         if (strlen(text) <= max)
             clean.data[text_fit((const char *)clean.data, max)] = '\0';
         item = cJSON_CreateString((const char *)clean.data);
@@ -318,8 +318,8 @@ static void decode_lines(const cJSON *lines, struct failure *f)
     }
 }
 
-/* Decode the failure in a call `failed` or `cause`, or the cause in a `stop` or a verdict. Always use the rows of
- * CAUSE, because these rows include all members of the two calls except `round`. */
+/* Decode a failure. `o` is a call (`failed` or `cause`), or the object `cause` in a push (`stop` or `verdict`). Always
+ * use the rows of CAUSE, because these rows include all members of the two calls except `round`. */
 void message_decode_failure(const cJSON *o, struct failure *f)
 {
     struct message_cause m;

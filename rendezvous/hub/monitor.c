@@ -339,8 +339,8 @@ static bool check_waits(const struct job *job, struct job_snapshot *l)
     return l->waits != NULL;
 }
 
-/* Return the state of the watch for hangs. If `compares` is false, leave out the samples. Then either only one sample
- * has arrived, or the two kept samples belong to an older suspicion. */
+/* Return the state of the watch for hangs. Leave out the samples if `compares` is false. In this case, the present
+ * suspicion has fewer than two samples, and the kept samples may belong to an older suspicion. */
 static struct snapshot_hang hang_of(const struct job *job, bool compares)
 {
     const struct job_hang *hang = &job->hang;
@@ -413,7 +413,8 @@ bool snapshot_job(struct job *job, struct job_snapshot *l)
 
 /* --- findings ------------------------------------------------------------------------------------------------ */
 
-/* All current findings, and those that were not reported yet. Allocated on the heap, because the struct has 36 KB. */
+/* All current findings, and those that were not reported yet. The functions that need this struct allocate it on the
+ * heap, because it has 36 KB. */
 struct findings_now {
     struct diagnosis all, news;
     uint64_t digest[DIAGNOSIS_MAX]; /* digest of each finding in `all`; 0 if the finding causes no report */
@@ -542,9 +543,9 @@ static bool gets_all(const struct job *job, const struct session *s, const struc
     return t->s->is_final || (!got_all && (t->now->news.n > 0 || has_waited(s, t->s, job->hub->now_ms)));
 }
 
-/* Send all findings to each node for which gets_all() is true. Send the new findings to each other node that has got
- * its first report in the present wait. Without a new finding, these nodes get no report. Spare nodes, which wait for
- * the next round, also get reports. */
+/* Send a report to the nodes of the job, including spare nodes, which wait for the next round. If gets_all() is true, a
+ * node gets all findings. Otherwise, a node that has had its first report in the present wait gets the new findings, if
+ * there are any. All other nodes get nothing. */
 static void send_report(struct job *job, struct report_texts *t)
 {
     LIST_EACH(node, &job->sessions)
@@ -723,8 +724,9 @@ static void note(struct job *job, const struct snapshot *s, struct diagnosis *d,
 
 /* --- stopped ranks ------------------------------------------------------------------------------------------- */
 
-/* Report each stopped rank once per stop. main_wait() is the place where most ranks wait. Skip a rank that these ranks
- * may need (is_needed), because the report about this place names the rank. */
+/* Report each stopped rank once per stop. main_wait() returns the key or barrier that most ranks wait for. Skip a
+ * stopped rank that these waiting ranks may need (is_needed), because the report about their wait names the stopped
+ * rank. */
 static void report_stopped(struct job *job, const struct snapshot *s, struct diagnosis *d)
 {
     const struct snapshot_wait *most = main_wait(s);

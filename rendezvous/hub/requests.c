@@ -106,7 +106,7 @@ static bool join_job(struct hub *hub, struct session *s, const struct job_name *
                  name->world_size, name->world_size == 1 ? "" : "s");
         return false;
     }
-    /* An earlier attempt may have ended after the session connected. */
+    /* An attempt of this job may have ended after the session connected. session.era is then below job.era. */
     s->era = hub->era;
     session_enter(s, job);
     return true;
@@ -610,7 +610,8 @@ struct ahead {
     const void *start[AHEAD_MAX]; /* address of each request */
     uint32_t n;                   /* number of requests */
     struct slice rest;            /* bytes after the `n` requests */
-    /* Why the decoding stopped: WIRE_OK after enough requests, otherwise the result for the request at `rest`. */
+    /* WIRE_OK if decode_ahead() has decoded its maximum number of requests. Otherwise, the decoding has stopped at the
+     * request at the start of `rest`, and `status` is the result for this request. */
     enum wire_status status;
     struct ddp_err err;
 };
@@ -658,7 +659,7 @@ static struct slice rest_after(const struct ahead *ahead, uint32_t done)
  * handled yet. */
 static bool pause_session(struct hub *hub, struct session *s, struct slice rest)
 {
-    /* This request is decoded again later. */
+    /* Restart the scan, because the first request in `rest` is decoded again later. */
     wire_rewind(&s->wire);
     s->is_paused = true;
     const bool ok = keep_rest(hub, s, rest);

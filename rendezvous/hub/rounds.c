@@ -175,8 +175,8 @@ static void push_to_node(void *user, uint64_t node, const struct rdzv_notice *no
 
 /* --- effects of the rendezvous ---------------------------------------------------------------------------- */
 
-/* Return true if the monitor need not compare the nodes of this round. All nodes must have the same number of workers.
- * If this is the first round, NAT must also not have translated the address of any node. */
+/* Return true if the monitor need not compare the nodes of this round. This is the case if all nodes have the same
+ * number of workers. In the first round, there must also be no node whose address NAT has translated. */
 static bool is_ordinary(const struct rdzv_round *world)
 {
     for (uint32_t i = 0; i < world->nnodes; i++) {
@@ -329,8 +329,8 @@ struct rdzv *job_rendezvous(struct job *job)
 
 /* --- growth --------------------------------------------------------------------------------------------- */
 
-/* Request the restart when all ranks have agreed to it. Continue at the first rank that had not agreed before, so
- * most calls read only one key. */
+/* Request the restart with more nodes when all ranks have agreed to this restart. A rank agrees by setting its key.
+ * Begin with the first rank that had not agreed at the last call, so that most calls read only the key of this rank. */
 void rounds_check_grow_keys(struct job *job)
 {
     if (job->rdzv == NULL || job->spares == 0)

@@ -2,8 +2,8 @@
  * and several events share one check. The hub sets its timer to schedule_deadline(), and monitor.c calls schedule_due()
  * and makes the checks.
  *
- * The state is a member of struct job and lives as long as the job. It has no pointers, because it contains digests
- * of findings. No function keeps a pointer to an argument; texts are copied. */
+ * The state is a member of struct job and lives as long as the job. The state has no pointers: it contains digests of
+ * findings instead of the findings. No function keeps a pointer to an argument; texts are copied. */
 #ifndef RENDEZVOUS_HUB_SCHEDULE_H
 #define RENDEZVOUS_HUB_SCHEDULE_H
 
@@ -133,9 +133,9 @@ void schedule_attempt(struct job *job, bool begins);
 /* Record the result of a check. `waited_ms` is the length of the longest wait of a rank; 0 = no rank waits. `report`
  * is true if this wait is reported now. */
 void schedule_still_seen(struct job *job, uint64_t waited_ms, bool report);
-/* Return true if a wait of `waited_ms` is usual for this round. Usual waits are shorter than usual_factor (row
- * STANDS_STILL of SCHEDULE) times the longest wait that has ended by itself. Return false if the wait was already
- * reported. */
+/* Return true if a wait of `waited_ms` is usual for this round. To be usual, a wait must be shorter than the longest
+ * wait that has ended by itself, multiplied by usual_factor. Row STANDS_STILL of SCHEDULE defines this factor. Return
+ * false if the wait was already reported. */
 bool schedule_is_usual(const struct schedule_state *w, uint64_t waited_ms);
 /* Return true if schedule_learn() has added this digest in this round. schedule_learn() adds the digests of findings
  * about waits that are usual for the job. */

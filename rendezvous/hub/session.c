@@ -108,8 +108,8 @@ void session_is_process(struct session *s, int pid, bool by_agent)
 
 /* --- new sessions --------------------------------------------------------------------------------------- */
 
-/* Add a session for a new connection. After the end of an attempt, job.era is higher than session.era, and the store
- * rejects the session's requests. */
+/* Add a session for a new connection, and set session.era to hub->era. When an attempt of the session's job ends later,
+ * job.era becomes higher than session.era, and the store then rejects the session's requests. */
 bool session_new(struct hub *hub, conn_id conn, const char *peer)
 {
     struct session *s = calloc(1, sizeof(*s));

@@ -97,8 +97,9 @@ static void on_count(void *user, struct slice key, int64_t delta, int64_t sum)
 
 /* --- addresses ------------------------------------------------------------------------------------------ */
 
-/* Return true if another open connection has published an address of this client's rank. One process may set up its
- * group twice, on two connections with the same pid. */
+/* Return true if another open connection, probably of another process, has published an address of this client's rank.
+ * A connection with the same known pid does not count, because one process may set up its group twice, on two
+ * connections. */
 static bool has_twin(const struct session *s)
 {
     LIST_EACH(node, &s->job->sessions)
@@ -318,8 +319,8 @@ static int by_claim(const void *a, const void *b)
 /* --- all claims ----------------------------------------------------------------------------------------- */
 
 /* Collect the claims of the clients that have arrived in the barrier `meet`. If `meet` is NULL, collect the claims of
- * the clients that have published an address. Return the number of claims. Set *last_ms to the time of the latest of
- * these registrations. */
+ * the clients that have published an address. Return the number of claims. Raise *last_ms to the latest registered_ms
+ * of these clients (struct torch_client). */
 static uint32_t collect_claims(const struct job *job, const struct torch_meet *meet,
                                struct snapshot_claim *claims, uint64_t *last_ms)
 {

@@ -70,7 +70,7 @@ static bool same_job(const struct check *c)
  * run accepts this agent. */
 static bool same_instance(const struct check *c)
 {
-    /* "" in the first join of an agent */
+    /* the first join of an agent has the instance id "" */
     return c->join->instance[0] == '\0' || strcmp(c->r->instance, c->join->instance) == 0 ||
            word_refusal(
                c,

@@ -21,7 +21,9 @@ struct member {
     struct list sessions; /* open connections of the rank (session.by_rank) */
     char *host;           /* owned; NULL = unknown */
     char *error;          /* owned: last line of the traceback since the last progress; NULL = none */
-    int pid;         /* latest pid of the worker, or of the program for which the worker's script waits */
+    /* The latest reported pid of the worker. If the worker is a script that waits for a program, `pid` is the pid of
+     * this program. */
+    int pid;
     int process_pid; /* pid of the process that the agent has started for the rank; 0 = not reported */
     bool met;        /* the rank has had a connection in this attempt */
     bool exited;     /* the agent has reported the end of the rank; then the next three fields are valid */

@@ -54,8 +54,8 @@ uint64_t rdzv_watch_deadline(const struct rdzv *r)
 /* Excuse each node that has fewer than EXCUSES_MAX excuses: the silence of the node counts from now. */
 void rdzv_excuse_silence(struct rdzv *r, uint64_t now_ms)
 {
-    /* The nodes that are excused here are at the end of the list, because no node has more excuses than an earlier
-     * node. So the list stays sorted by silent_since_ms. */
+    /* In the list, no node has more excuses than the node before it. So the nodes that are excused here are at the end
+     * of the list, and the list stays sorted by silent_since_ms. */
     r->now_ms = now_ms;
     LIST_EACH(at, &r->watched)
     {

@@ -256,7 +256,7 @@ Test(ddp_bench, each_line_is_written_at_once, .timeout = 120)
 {
     struct run_process *bench =
         run_start((const char *const[]){ bin("ddp-bench"), "--backend=cpu", "--json", "--minbytes=4",
-                                         "--maxbytes=4M", "--stepfactor=1M", "--iters=1000000", NULL },
+                                         "--maxbytes=16M", "--stepfactor=4M", "--iters=100000", NULL },
                   NULL);
     cr_assert_not_null(bench);
     const bool written = run_until_output(bench, "\"in_place\":true", PATIENCE_MS);

@@ -142,6 +142,7 @@ Test(train, the_first_losses_are_pytorchs)
 
 Test(train, loss_curve_and_parameters_are_the_same_for_1_2_and_4_workers)
 {
+    training_skip_same_threads(); /* test killed_and_resumed_it_ends_where_it_would_have_ended has the same threads */
     double one[40], many[40];
     make_data("data", "2000", NULL);
     train(1,

@@ -88,6 +88,7 @@ Test(train_gpu, two_workers_have_them_through_nccl)
 
 Test(train_gpu, in_bf16_they_are_close)
 {
+    training_skip_same_threads(); /* test two_workers_have_them_through_nccl has the same threads */
     make_tokens();
     compare(1, GPT2 "--limit_steps 2 --precision bf16", 2e-3);
 }

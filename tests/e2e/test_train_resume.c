@@ -29,7 +29,7 @@ static bool until_there(const char *name)
 Test(train_resume, killed_and_resumed_it_ends_where_it_would_have_ended)
 {
     char whole[32];
-    make_data("data", "2000", NULL);
+    make_data("data", "1000", NULL);
     train(1, "--data @/data --epochs 4 --summary @/summary.json");
     strcpy(whole, summary().hash);
 
@@ -39,7 +39,7 @@ Test(train_resume, killed_and_resumed_it_ends_where_it_would_have_ended)
                            "--checkpoint", test_path("ckpt"), "--metrics",       pace.path,  NULL };
     struct run_process *p = run_start(argv, NULL);
     cr_assert(pace_until(&pace, "\"epoch\":2,"));
-    cr_assert(until_there("ckpt/step-00000020"));
+    cr_assert(until_there("ckpt/step-00000010"));
     run_signal(p, SIGKILL);
     struct run_result r = run_wait(p);
     cr_expect_eq(r.signal, SIGKILL, "it is over before it is killed: exit %d\n%s", r.exit_code, r.err);

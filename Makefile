@@ -366,7 +366,7 @@ sanitized-test: test-programs
 # because one suite may sleep while the other computes. More suites would miss deadlines of a terminal. TSAN_LEAVES
 # lists suites that `make tsan` leaves out: suites in which only one thread works, suites whose threads other suites
 # test, and suites that skip themselves.
-TSAN_LEAVES := ddprun_plan ddpctl hangs hosts rendezvous_attacks torch_%
+TSAN_LEAVES := ddprun_plan ddpctl hangs hosts make_formats rendezvous_attacks torch_%
 tsan: test-programs ## the end-to-end tests with all programs under ThreadSanitizer
 	+@$(TSAN) tsan-programs
 	@BUILD=$(BUILD) DDP_BUILD=$(BUILD)/tsan JOBS=2 TEST_JOBS=$$(nproc) scripts/run-tests.sh \

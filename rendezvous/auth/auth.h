@@ -44,18 +44,18 @@ enum {
 enum auth_role { AUTH_AGENT = 1, AUTH_OPERATOR = 2 };
 
 /* The result in the store's answer. Each result except OK ends the connection. */
-#define AUTH_RESULTS(X)                                                                                      \
-    X(OK, 0, "ok")                                                                                           \
-    X(MALFORMED, 1, "malformed message")                                                                     \
-    X(OTHER_VERSION, 2,                                                                                      \
-      "the versions of the authentication differ; install the same version of ddprun on all hosts")          \
-    X(NO_SECRET, 3, "the store has no secret for this job")                                                  \
-    X(SECRET_DIFFERS, 4, "the secret differs")                                                               \
-    X(BAD_PROOF, 5,                                                                                          \
-      "the proof or a later frame does not match the secret: the peer has another secret, or bytes changed " \
-      "on the network")                                                                                      \
-    X(OUT_OF_ORDER, 6, "authentication message out of order")                                                \
-    X(NO_CREDENTIAL, 7, "the store has a secret, but does not use MUNGE")                                    \
+#define AUTH_RESULTS(X)                                                                                   \
+    X(OK, 0, "ok")                                                                                        \
+    X(MALFORMED, 1, "malformed message")                                                                  \
+    X(OTHER_VERSION, 2,                                                                                   \
+      "the versions of the authentication differ; install the same version of ddprun on all hosts")       \
+    X(NO_SECRET, 3, "the store has no secret for this job")                                               \
+    X(SECRET_DIFFERS, 4, "the secret differs")                                                            \
+    X(BAD_PROOF, 5,                                                                                       \
+      "a message was not signed with the job's secret: the peer has another secret, or bytes changed on " \
+      "the network")                                                                                      \
+    X(OUT_OF_ORDER, 6, "authentication message out of order")                                             \
+    X(NO_CREDENTIAL, 7, "the store cannot send its secret, because it does not use MUNGE")                \
     X(NOT_ENCRYPTED, 8, "the store does not encrypt")
 
 enum auth_result {

@@ -20,8 +20,8 @@
       "options that cannot be used together.",                                                            \
       "--nproc_per_node=0: expected a number from 1 to 4096, 'gpu', 'cpu' or 'auto'")                     \
     X(DDP_EXIT_PEER_LOST, PEER_LOST, "a worker lost a peer (another rank), and no other worker failed",   \
-      "read the end of the worker's log; if it names the lost rank, read the log of that rank, else the " \
-      "ends of the logs of all ranks",                                                                    \
+      "read the end of the worker's log; if this log names the lost rank, read the log of that rank, "    \
+      "else read the end of every log",                                                                   \
       "A worker exited with DDP_EXIT_PEER_LOST. ddprun then waited to see which worker had failed, but "  \
       "no other worker failed. Typical causes: a rank that left a process group early, or a broken "      \
       "network connection.",                                                                              \

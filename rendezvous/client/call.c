@@ -289,7 +289,7 @@ void client_turn_release(struct client_turn *turn)
 
 _Static_assert(DDP_STORE_MAX_KEY == WIRE_MAX_KEY && DDP_STORE_MAX_VALUE == WIRE_MAX_VALUE &&
                    DDP_STORE_MAX_KEYS == WIRE_MAX_KEYS,
-               "store.h must have the limits of ops.h");
+               "the limits in store.h differ from the limits in ops.h");
 
 enum {
     CANCEL_MS = 5000, /* timeout of CANCEL_WAIT; a timeout makes the handle unusable */

@@ -74,14 +74,14 @@ int64_t timeline_time(const struct timeline_event *event, const char *name);
 /* --- the drawing ---------------------------------------------------------------------------------------- */
 
 /* Columns: name, category in the trace (class in the page), description. */
-#define TIMELINE_BARS(X)                                      \
-    X(CONNECTING, "looking", "connects to the store")         \
-    X(WAITING, "waiting", "waits for other nodes")            \
-    X(SPARE, "spare", "waits to join")                        \
-    X(RUNNING, "running", "runs")                             \
-    X(STOPPING, "stopping", "stops its workers")              \
-    X(STOPPED, "stopped", "waits for the end of other nodes") \
-    X(BACKOFF, "backoff", "waits for the next round")         \
+#define TIMELINE_BARS(X)                                  \
+    X(CONNECTING, "looking", "connects to the store")     \
+    X(WAITING, "waiting", "waits for other nodes")        \
+    X(SPARE, "spare", "waits to join")                    \
+    X(RUNNING, "running", "runs")                         \
+    X(STOPPING, "stopping", "stops its workers")          \
+    X(STOPPED, "stopped", "waits until other nodes stop") \
+    X(BACKOFF, "backoff", "waits for the next round")     \
     X(BARRIER, "barrier", "waits in a barrier")
 
 #define TIMELINE_MARKS(X)                   \

@@ -252,7 +252,7 @@ static void check_turned_away(struct diagnosis *d, const struct snapshot *s)
 {
     words who, left, time, waits = "";
     if (!s->is_final)
-        snprintf(waits, sizeof(waits), "; the job waits for at most %.40s more (%.60s)",
+        snprintf(waits, sizeof(waits), "; the job waits at most another %.40s (%.60s)",
                  duration(left, s->left_ms), s->knob);
     for (uint32_t i = 0; i < s->n_refused; i++) {
         const struct snapshot_refused *r = &s->refused[i];
@@ -543,7 +543,8 @@ static void append_claims(const struct snapshot_surplus *surplus, struct buf *ou
     if (surplus->n > shown)
         buf_printf(out, "; and %u more", surplus->n - shown);
     if (others > 0)
-        buf_printf(out, "; registrations by processes that closed their connections: %llu", others);
+        buf_printf(out, "; %llu of these registrations are from processes that have closed their connections",
+                   others);
 }
 
 /* Return true if the group contains a process that does not belong to this job (`is_of_job` is false). */

@@ -193,13 +193,12 @@
       "loses the large packets of the workers",                                                             \
       "the path from n1 to 10.0.0.1 loses large packets: segments of 1448 bytes were sent 5 times without " \
       "an acknowledgement, but segments of 536 bytes arrive",                                                   \
-      "There are two cases. Either the kernel has sent a segment of the agent's connection several times "  \
-      "without an acknowledgement, but the next connection, with smaller segments, works. Or a connection " \
-      "between two nodes broke or hung. In this case, ddprun on one of these nodes sent UDP packets of two " \
-      "sizes to port 33434 of the other node. The other node answered the small packets (by ICMP), but not " \
-      "the packets of MTU size (at most 1500 bytes). Packets above 1500 bytes are not probed, because the " \
-      "MTU of the other node may be smaller. Typical cause: a tunnel with a smaller MTU, and a firewall "   \
-      "that drops ICMP.")                                                                                   \
+      "ddprun detects this in one of two ways. First way: large segments of the agent's connection to the " \
+      "store got no acknowledgement, but a new connection with smaller segments worked. Second way: a "     \
+      "connection between two nodes broke or hung. ddprun on one node then sent UDP packets of two sizes "  \
+      "to port 33434 of the other node. The other node answered the small packets (by ICMP), but not the "  \
+      "packets of MTU size. These packets have at most 1500 bytes, because the MTU of the other node may "  \
+      "be smaller. Typical cause: a tunnel with a smaller MTU, and a firewall that drops ICMP.")            \
     X(PORTS_CLOSED, ERROR,                                                                                  \
       "the store's port is open, but other ports are closed: ${subject} ${words}",                          \
       "open all TCP ports between the nodes, because workers use ports that the kernel chooses; or "        \

@@ -264,7 +264,7 @@ Test(diagnose_job, a_node_that_was_refused_is_missed)
     struct diagnosis d = look(s);
     expect_at(&d, 1, "NNODES_DIFFERS", "n1 (pid 1001)", "n1 (pid 1001) was rejected 4.0 s ago: words");
     expect_at(&d, 2, "NODE_REJECTED", "node 1 (n1, pid 1001)", "is still missing");
-    cr_assert(strstr(d.list[2].sentence, "the job waits for at most 13 min more (--timeout)") != NULL, "%s",
+    cr_assert(strstr(d.list[2].sentence, "the job waits at most another 13 min (--timeout)") != NULL, "%s",
               d.list[2].sentence);
     cr_assert_eq(d.n, 3);
     s.is_final = true;

@@ -383,7 +383,7 @@ Test(gate, a_false_proof_closes)
     cr_assert_eq(greet(FIRST, &secret, AUTH_AGENT, proof), AUTH_OK);
     proof[5] ^= 1;
     send_frame(FIRST, OP_AUTH, slice_of(proof, sizeof(proof)), false);
-    expect_closed(FIRST, "the proof or a later frame does not match the secret");
+    expect_closed(FIRST, "a message was not signed with the job's secret");
 }
 
 Test(gate, a_flipped_bit_in_a_call_closes)

@@ -531,7 +531,7 @@ static const struct row {
     const char *headline; /* NULL means the text of ending_text() */
     const char *cause, *remedy;
 } rows[] = {
-    { SIGKILL, TIMER_RAN_OUT, "its timer expired, so ddprun killed the rank (SIGKILL)",
+    { SIGKILL, TIMER_RAN_OUT, "a timer of the rank expired, so ddprun killed the rank (SIGKILL)",
       "the worker set a timer for \"{timer}\" (torch.distributed.elastic.timer) and did not release the timer in time, so ddprun killed the worker",
       "find out what the worker waited for: read its last lines, or start again and run 'py-spy dump --pid PID' before the timer expires" },
     { SIGKILL, PORT_TAKEN, "another user took the port of this rank's store, so ddprun killed the rank (SIGKILL)",
@@ -688,13 +688,15 @@ static const char *coredump_sentence(const struct worker_evidence *e)
         return "{core} ({size}); 'gdb {program} {core}' shows the place of the crash";
     case CORE_PIPED:
         if (strstr(e->core, "systemd-coredump") != NULL)
-            return "kept by systemd-coredump; 'coredumpctl gdb {pid}' shows the place of the crash";
+            return "systemd-coredump keeps the core file; 'coredumpctl gdb {pid}' shows the place of the "
+                   "crash";
         if (strstr(e->core, "apport") != NULL)
-            return "passed to apport; look in /var/crash and /var/lib/apport/coredump";
-        return "passed by the kernel to {core}";
+            return "the kernel passed the core file to apport; look in /var/crash and "
+                   "/var/lib/apport/coredump";
+        return "the kernel passed the core file to the program {core}";
     case CORE_LOST:
-        return "written, but not found: see the worker's working directory, or the directory in "
-               "kernel.core_pattern ('{core}')";
+        return "the kernel wrote a core file, but ddprun did not find it: look in the worker's working "
+               "directory, or in the directory of kernel.core_pattern ('{core}')";
     case CORE_NO_LIMIT:
         return "none: the limit for core files is 0; to get one, run 'ulimit -c unlimited' before ddprun";
     case CORE_NO_PATTERN:

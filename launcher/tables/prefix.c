@@ -35,9 +35,10 @@ static ddp_status prefix_refuse(struct ddp_err *err, const char *what, const cha
 static ddp_status add_piece(struct prefix *p, struct prefix_piece piece, struct ddp_err *err)
 {
     if (p->n == PREFIX_PIECES_MAX)
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "more than %d parts; a part is a field, or the text between two fields",
-                        PREFIX_PIECES_MAX);
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "more than %d parts; each field ${NAME} is a part, and each text between two fields is a part",
+            PREFIX_PIECES_MAX);
     p->pieces[p->n++] = piece;
     return DDP_OK;
 }

@@ -40,7 +40,7 @@
     X(CONT,  RESUME, false,                                                                                  \
       "continues the job (fg, bg)", "the same", "continues this worker")                                     \
     X(PIPE,  NONE,   false,                                                                                  \
-      "no effect: ddprun reports failed writes", "the same",                                                 \
+      "ignored: ddprun reports the write error instead", "the same",                                         \
       "depends on the program (default: ends the worker)")                                                                   \
     X(XFSZ,  NONE,   false,                                                                                  \
       "like SIGPIPE (ulimit -f)", "the same", "like SIGTERM")                                                \

@@ -48,7 +48,7 @@ Test(start_words, of_a_name_that_no_directory_has)
                      "to run a program in this directory, write './train'; to run a Python script without "
                      ".py in its name, write 'python3 -u train'");
     cr_expect_str_eq(say(start_remedy, EACCES, "train"),
-                     "run 'chmod +x' on the file, or start ddprun with the path of another train");
+                     "run 'chmod +x' on the file, or start ddprun with the path of an executable train");
     cr_expect_str_eq(say(start_cause, EACCES, "."), ". is a directory, not a program");
     cr_expect_str_eq(say(start_remedy, EACCES, ".."), "to run a Python package, write 'python3 -u ..'");
 }
@@ -128,7 +128,9 @@ Test(start_words, of_a_system_without_room)
         "./train: ddprun has no file descriptors left for the output of this program (Too many open files)",
         "raise 'ulimit -n' (1024)");
     expect(E2BIG, "the arguments and the environment of ./train are too long for the system",
-           "use fewer or shorter arguments and variables, or raise the limit: 'ulimit -s' (8 MiB)");
+           "use fewer or shorter arguments and environment variables, or raise the stack limit, which also "
+           "limits "
+           "these: 'ulimit -s' (8 MiB)");
     expect(ETXTBSY, "./train is open for writing: another process is still building or copying the program",
            "wait until that process is done, or find the process with 'fuser -v ./train'");
     expect(ELOOP, "./train: Too many levels of symbolic links", "");

@@ -70,7 +70,7 @@ static const struct {
     { "srun --nodes=4 --ntasks-per-node=1 ddprun ./train", "one ddprun on each of four nodes of Slurm" },
     { "ddprun --nnodes=2 --node_rank=1 --master_addr=10.0.0.1 ./train", "start the second of two nodes" },
     { "ddprun --nnodes=2:4 --rdzv_endpoint=10.0.0.1 --rdzv_id=job7 ./train",
-      "start each of two to four nodes, with the same command" },
+      "elastic job: run this command on each of the two to four nodes" },
 };
 enum { EXAMPLES = sizeof(examples) / sizeof(examples[0]) };
 
@@ -374,8 +374,9 @@ bool cli_print_man(struct buf *out)
                "failure. "
                "ddprun exits with the exit code of the first failure.\n.PP\n"
                "ddprun passes a first SIGINT, SIGTERM or SIGHUP on to the workers, which then have the grace "
-               "period (--grace) to end. A second of these signals kills the workers, unless both are "
-               "SIGHUP. SIGQUIT (Ctrl-\\e) prints what each worker does. No process of the job is left "
+               "period (--grace) to end. If another of these signals follows, ddprun kills the workers. "
+               "However, a SIGHUP after a SIGHUP has no effect. SIGQUIT (Ctrl-\\e) prints what each worker "
+               "does. No process of the job is left "
                "behind.\n"
                ".PP\nIn option names, dashes and underscores are equal. A name may be shortened if only "
                "one option begins with the short form. All arguments after PROGRAM go to PROGRAM.\n") &&

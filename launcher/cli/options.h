@@ -76,8 +76,9 @@
       "user=NAME and port=N. HOST:X means X workers; but X is a port if X is at least 1024, or if the "      \
       "line has slots=N")                                                                                                   \
     X(REMOTE_SHELL, "remote_shell", 0, TEXT, remote_shell, "CMD", "ssh", true, OURS, NODES,                          \
-      "program that starts ddprun on the hosts of --hosts. ddprun calls 'CMD HOST COMMAND'; COMMAND is "     \
-      "one argument, which a shell on HOST runs. In a Slurm allocation the default is srun")                 \
+      "program that starts ddprun on the hosts of --hosts, as ssh does. ddprun runs 'CMD HOST LINE', "       \
+      "where LINE is one argument: a command line for a shell on HOST. In a Slurm allocation the default "   \
+      "is srun")                                                                                             \
     X(SSH, "ssh", 0, TEXT, remote_shell, "CMD", NULL, true, OURS, NODES, NULL) /* alias of --remote_shell */ \
     X(SSH_FANOUT, "ssh_fanout", 0, COUNT, ssh_fanout, "N", NULL, true, OURS, NODES,                                  \
       "start the hosts of --hosts as a tree: each host starts up to N other hosts, with its own ssh and "       \
@@ -110,8 +111,8 @@
       "an elastic job, the node with the address of --rdzv_endpoint hosts the store")                        \
     X(SECRET_FILE, "secret_file", 0, TEXT, secret_file, "FILE", NULL, true, OURS, NODES,                     \
       "file with the job's secret, created by --make_secret; '-' reads one line of stdin. All nodes need "  \
-      "the same secret. The store rejects nodes without the secret. It serves a worker only after ddprun "   \
-      "on the worker's node has confirmed the connection")                                                   \
+      "the same secret. The store rejects nodes without the secret. The store serves a worker's "            \
+      "connection only after ddprun on the worker's node has confirmed that this worker opened it")          \
     X(ENCRYPT, "encrypt", 0, SWITCH, encrypt, NULL, NULL, true, OURS, NODES,                                        \
       "encrypt all connections to a store on another host (TLS 1.3 with a key from the job's secret); "      \
       "needs OpenSSL 1.1.1 or later. Tensors are not encrypted. No effect on a job of one node")             \
@@ -261,9 +262,9 @@
       "highest code; 'rank0': the code of rank 0; 'workers': like 'first', but 0 if a signal stopped the "   \
       "job and every worker of this node exited with 0")                                                     \
     X(HANG_TIMEOUT, "hang_timeout", 0, HANG_TIMEOUT, hang_timeout_ms, "TIME", NULL, true, OURS, FAILURE,              \
-      "time without a sign of progress after which ddprun compares the stacks of all ranks; ddprun "         \
-      "reports a hang at least 12 s later. 'off' disables this check (default: 30s, or 5 times the "         \
-      "longest pause so far, whichever is longer)")                                                          \
+      "compare the stacks of all ranks if the job shows no sign of progress for TIME; ddprun reports a "     \
+      "hang 12 s later at the earliest. 'off' disables this check (default: 30s, or 5 times the longest "    \
+      "pause so far, whichever is longer)")                                                                  \
     X(ON_HANG, "on_hang", 0, WORD, on_hang, "ACTION", "report", true, OURS, FAILURE,                         \
       "action after ddprun has reported a hang: 'report' (no further action), 'stop' (stop the job) or "     \
       "'restart' (restart the job as after a failure, see --max_restarts). For Python workers, 'stop' "      \

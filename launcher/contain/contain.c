@@ -332,12 +332,12 @@ static void choose_plain(struct contain *c, const char *why)
     if (c->may_fall_back)
         snprintf(
             c->words, sizeof(c->words),
-            "plain, in which ddprun and its agent process watch each other (no control group: %s; " STRONGER
-            ")",
+            "plain: ddprun and its agent process watch each other; ddprun cannot use a control group: %s "
+            "(" STRONGER ")",
             why);
     else
         snprintf(c->words, sizeof(c->words),
-                 "plain, in which ddprun and its agent process watch each other (set by --contain=plain)");
+                 "plain: ddprun and its agent process watch each other (set by --contain=plain)");
 }
 
 /* Use a control group below ddprun's own group `own`. The group is created later, by contain_attempt. */
@@ -516,11 +516,10 @@ static void write_record(struct contain *c)
         return;
     c->recorded = true;
     if (record_write(c->job, c->cookie, c->group, getppid(), getpid(), &err) != DDP_OK)
-        snprintf(
-            c->words + len, sizeof(c->words) - len,
-            "; if ddprun and its agent process are killed simultaneously, the next start cannot find the "
-            "workers: %.300s",
-            err.msg);
+        snprintf(c->words + len, sizeof(c->words) - len,
+                 "; ddprun cannot write the record of this job: %.300s; if ddprun and its agent process are "
+                 "killed at the same time, the next start of ddprun cannot find and kill the workers",
+                 err.msg);
 }
 
 void contain_name_store(struct contain *c, const char *host, int port)

@@ -424,10 +424,10 @@ static void begin_refusing(struct node *n, const struct host_failure *failure)
     n->meet.refusing_since_ms = now_ms;
     n->meet.refusing_until_ms = is_short ? now_ms + REFUSE_MS : until_ms;
     if (!n->plan->cli->quiet && n->meet.refusing_until_ms > now_ms)
-        log_info("this node waits until %s this error, for at most %s%s%s; Ctrl-C ends the wait",
-                 m->nnodes_max == 2 ? "the other node has received" : "the other nodes have received",
-                 text_ms(n->meet.refusing_until_ms - now_ms, limit), is_short ? "" : ", the rest of ",
-                 is_short ? "" : m->join_knob);
+        log_info("this node waits at most %s%s%s%s for the other node%s to receive this error; Ctrl-C ends "
+                 "the wait",
+                 text_ms(n->meet.refusing_until_ms - now_ms, limit), is_short ? "" : " (the rest of ",
+                 is_short ? "" : m->join_knob, is_short ? "" : ")", m->nnodes_max == 2 ? "" : "s");
     uv_timer_start(&n->meet.refusing_timer, on_refusing_timer, REFUSE_CHECK_MS, REFUSE_CHECK_MS);
 }
 

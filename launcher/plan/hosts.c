@@ -503,8 +503,8 @@ static ddp_status add_user(struct specs *s, const char *user, const char *item, 
                         item, user);
     if (item_end(item)[0] != '\0' || user[strcspn(user, ",")] != '\0')
         return ddp_fail(err, DDP_ERR_ARG,
-                        "user=%.64s: a line with a user must have only one user name and one host; write one "
-                        "line for each host",
+                        "user=%.64s: the line names several hosts or users; with user=NAME, write one line "
+                        "for each host",
                         user);
     if (asprintf(&text, "%s@%s", user, item) < 0)
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");

@@ -576,7 +576,7 @@ static void read_kubernetes(struct scheduler *s, const struct scheduler_facts *f
         return;
     scheduler_set_number(s, SCHEDULER_NODE_RANK, index, "JOB_COMPLETION_INDEX");
     snprintf(job, sizeof(job), "%.*s", stem_of(host), host);
-    scheduler_set(s, SCHEDULER_JOB, job, "host name %.80s without its number", host);
+    scheduler_set(s, SCHEDULER_JOB, job, "part of the host name %.80s before its number", host);
     set_pod_0(s, f);
 }
 
@@ -590,8 +590,7 @@ static void set_job_name(struct scheduler *s, const char *host)
         const size_t len = strlen(job), role = strlen(roles[i]);
         if (len > role && strcmp(job + len - role, roles[i]) == 0) {
             job[len - role] = '\0';
-            scheduler_set(s, SCHEDULER_JOB, job, "host name %.80s without '%s' and its number", host,
-                          roles[i]);
+            scheduler_set(s, SCHEDULER_JOB, job, "part of the host name %.80s before '%s'", host, roles[i]);
             return;
         }
     }

@@ -738,7 +738,7 @@ static void handle_BRANCH(struct relay *r, struct slice body)
     const long ms = atol(text);
     if (r->child != 0 || ms <= 0)
         not_ready(r, "the message BRANCH",
-                  r->child != 0 ? "received after the job had started" : "the time is missing or invalid");
+                  r->child != 0 ? "received after the job had started" : "it contains no valid time in ms");
     else
         r->branch_ms = (uint64_t)ms;
 }

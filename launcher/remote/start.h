@@ -38,11 +38,11 @@
 /* Messages between the starter and a branch. A slot (two bytes, big-endian) identifies a process of the branch. */
 #define REMOTE_TREE_MESSAGES(X)                                                                          \
     X(BRANCH, 'c', 12,                                                                                   \
-      "a time in ms: become a branch, which starts further hosts; end if the starter sends no message "  \
-      "for this time")                                                                                   \
+      "a time in ms: start further hosts from now on, as a branch of the tree; exit if the starter "     \
+      "sends no message for this time")                                                                  \
     X(OPEN, 'o', 1 << 20,                                                                                \
-      "slot, size of the program that --ship sends (0 = none), arguments that each end with a NUL: run " \
-      "the arguments as a command; without arguments, run a relay")                                      \
+      "slot; size of the program that --ship sends (0 = none); a command, with a NUL after each of its " \
+      "words: run this command. If the command is empty, run a relay")                                   \
     X(PASS, 'w', REMOTE_PIECE_MAX + 2, "slot, bytes for the stdin of the process")                       \
     X(CLOSE, 'q', 2, "slot: close the stdin of the process")                                             \
     X(KILL, 'k', 8, "slot, signal number: send the signal to the process")                               \

@@ -230,8 +230,8 @@ Test(host_specs, errors_name_the_item_and_the_line)
     expect_refused("n[3-1]", false, "'n[3-1]' ", "node[01-16]");
     expect_refused("a\nb slot=4\n", true, "line 2: 'slot=4': unknown word", "slots=N");
     expect_refused("ann@a user=bob\n", true, "line 1: 'ann@a' and user=bob ", "leave out");
-    expect_refused("a,b user=ann\n", true, "line 1: user=ann: ", "one host");
-    expect_refused("a user=ann,bob\n", true, "line 1: user=ann,bob: ", "one user");
+    expect_refused("a,b user=ann\n", true, "line 1: user=ann: ", "several hosts");
+    expect_refused("a user=ann,bob\n", true, "line 1: user=ann,bob: ", "or users");
     expect_refused("a user=\n", true, "line 1: '@a' ", "host name");
     expect_refused("a user=-ox\n", true, "line 1: '-ox@a' ", "host name");
     expect_refused("a slots=\n", true, "line 1: host 'a': '' ", "workers");

@@ -687,8 +687,8 @@ static void store_gone(const struct report *r, struct rows *rows)
     rows_printf(rows, "why", "%s",
                 r->plan->meeting.elsewhere ? "the ddprun that hosts the store has exited, or its host is "
                                              "down or frozen, or the network between the hosts failed"
-                                           : "the store in this ddprun closed the connection; perhaps ddprun "
-                                             "or its host was frozen");
+                                           : "the store in this ddprun closed the connection, perhaps "
+                                             "because of an error in ddprun");
     rows_printf(rows, "try", "%s",
                 "check the output of ddprun on the store's host; for a store that outlives any node, run "
                 "ddp-rendezvous on another host and pass its address to --rdzv_endpoint");

@@ -283,9 +283,8 @@ static void late_momentum(struct rank *me)
     ddp_zero1 *zero = make_half(me, ctx, 0);
     ddp_zero1_optim(zero)->momentum = 0.9;
     rank_expect_ok(me, ddp_zero1_reduce(zero));
-    rank_expect(
-        me, ddp_zero1_step(zero) == DDP_ERR_ARG && strstr(ddp_last_error(), "ddp_zero1_create allocated 0"),
-        "%s", ddp_last_error());
+    rank_expect(me, ddp_zero1_step(zero) == DDP_ERR_ARG && strstr(ddp_last_error(), " only 0 "), "%s",
+                ddp_last_error());
     ddp_zero1_optim(zero)->momentum = 0;
     rank_expect_ok(me, ddp_zero1_step(zero));
     rank_expect_ok(me, ddp_zero1_free(zero));

@@ -231,8 +231,8 @@ ddp_status bootstrap_publish(const struct bootstrap *bootstrap, const char *what
     ddp_status status = set_new(bootstrap, key, message, len + 1, &theirs, err);
     if (theirs != NULL)
         status = ddp_fail(err, DDP_ERR_MISMATCH,
-                          "another process has set the store's key %s before rank %d: another run may use "
-                          "this store; give each run its own TORCHELASTIC_RUN_ID",
+                          "another process has set the store's key %s before rank %d: perhaps another run "
+                          "uses this store, too; give each run its own TORCHELASTIC_RUN_ID",
                           key, bootstrap->rank);
     free(theirs);
     free(message);

@@ -366,8 +366,8 @@ static ddp_status make_buffers(struct net *net, struct ddp_err *err)
     net->area_bytes = least > AREA ? least : AREA;
     if ((size_t)l->world * LARGEST_ELEMENT > net->slot_bytes)
         return ddp_fail(err, DDP_ERR_UNSUPPORTED,
-                        "too many ranks: %d, but at most %zu are possible with up to %d ranks on one host; "
-                        "use fewer ranks, or fewer ranks on one host",
+                        "too many ranks: the job has %d ranks, but the limit is %zu, because one host has %d "
+                        "ranks; use fewer ranks in total, or fewer ranks per host",
                         l->world, net->slot_bytes / LARGEST_ELEMENT, l->most);
     net->area = malloc(net->area_bytes);
     net->finished[0] = malloc(2 * net->slot_bytes);

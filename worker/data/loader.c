@@ -109,12 +109,15 @@ static ddp_status lay_out_arrays(struct queue *queue, struct ddp_err *err)
     for (size_t a = 0; a < o->arrays; a++) {
         const size_t left = queue->slot_bytes < most ? most - queue->slot_bytes : 0;
         queue->array_at[a] = queue->slot_bytes;
-        if (o->row_bytes[a] == 0 || o->row_bytes[a] > left / o->batch)
+        if (o->row_bytes[a] == 0)
+            return ddp_fail(err, DDP_ERR_ARG,
+                            "loader: array %zu has rows of 0 bytes: expected at least 1 byte", a);
+        if (o->row_bytes[a] > left / o->batch)
             return ddp_fail(
                 err, DDP_ERR_ARG,
-                "loader: array %zu has %zu rows of %zu bytes: a row must have at least 1 byte, and "
-                "all slots must fit into the address space",
-                a, o->batch, o->row_bytes[a]);
+                "loader: array %zu is too large for the address space: %zu batches of %zu rows of "
+                "%zu bytes; use smaller or fewer batches",
+                a, queue->slots, o->batch, o->row_bytes[a]);
         queue->slot_bytes += round_up(o->row_bytes[a] * o->batch, ALIGN);
     }
     return DDP_OK;

@@ -499,11 +499,11 @@ static ddp_status check_states(const ddp_zero1 *zero)
     const int needs = ddp_optim_states(&zero->optim);
     if (needs <= zero->states)
         return DDP_OK;
-    ddp_fail(&err, DDP_ERR_ARG,
-             "ddp_zero1_step: the changed rule needs %d state arrays, but ddp_zero1_create allocated %d; "
-             "pass this "
-             "rule and momentum to ddp_zero1_create",
-             needs, zero->states);
+    ddp_fail(
+        &err, DDP_ERR_ARG,
+        "ddp_zero1_step: the optimizer was changed after ddp_zero1_create and now needs %d state arrays, "
+        "but only %d are allocated; pass the new rule and momentum to ddp_zero1_create",
+        needs, zero->states);
     return zero1_fail(zero, &err);
 }
 

@@ -645,7 +645,7 @@ static bool call_notice(struct hub *hub, struct session *s, const union message 
     if (!rdzv_node_facts(job->rdzv, s->id, &node))
         why = "the sender has not joined as a node";
     else if (!subject_names_host(notice->subject, node.host))
-        why = "the notice is not about the sender's host";
+        why = "a node can report findings only about its own host";
     else if (!notices_add(&job->notices, s->id, notice->code, notice->subject, notice->sentence,
                           notice->advice))
         why = "another node has already sent this finding";
@@ -689,10 +689,8 @@ static bool call_trouble(struct hub *hub, struct session *s, const union message
     char subject[FINDING_SUBJECT_MAX];
     struct finding f;
     if (s->role != ROLE_WORKER || !is_of_ranks(finding_by_name(code))) {
-        ddp_fail(&hub->err, DDP_ERR_ARG,
-                 "`trouble`: code '%.60s' was rejected: the sender is not a rank, or ranks may not report "
-                 "this code",
-                 code);
+        ddp_fail(&hub->err, DDP_ERR_ARG, "`trouble`: code '%.60s' was rejected: %s", code,
+                 s->role != ROLE_WORKER ? "the sender is not a rank" : "ranks cannot report this code");
         return false;
     }
     subject_of(s, subject);

@@ -202,8 +202,8 @@ bool hub_drop_stranger(struct hub *hub, const char *address, uint64_t now_ms)
     if (first != NULL)
         session_reject(
             hub, first,
-            "no agent has confirmed this connection, and another client needs its place; raise the limit "
-            "of connections with 'ulimit -n'");
+            "no agent has confirmed this connection, so the store closed it to accept another client; raise "
+            "the limit of connections with 'ulimit -n'");
     return first != NULL;
 }
 

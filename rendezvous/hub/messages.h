@@ -114,7 +114,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, pid, 1, INT32_MAX, MESSAGE_NEEDED, "")                                                  \
     X(WHOLE, pid_start, 0, 1ll << 52, 0, "start of the agent in clock ticks")                        \
     X(TEXT, boot_id, 0, LIMIT_TEXT - 1, 0, "")                                                       \
-    X(TEXT, addr, 0, LIMIT_TEXT - 1, 0, "address for other nodes; empty: the connection's source")   \
+    X(TEXT, addr, 0, LIMIT_TEXT - 1, 0, "address for other nodes (default: connection's source)")    \
     X(TEXT, own, 0, LIMIT_TEXT - 1, 0, "local address of this connection")                           \
     X(TEXT, mode, 0, 16, 0, "static (default) or elastic")                                           \
     X(WHOLE, nnodes_min, 1, INT32_MAX, MESSAGE_NEEDED, "")                                           \
@@ -418,13 +418,13 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(KEYS, keys, "keys", CALL, "lists keys")                                                              \
     X(WAITERS, waiters, "waiters", CALL, "lists waiting connections")                                      \
     X(BARRIERS, barriers, "barriers", CALL, "lists open barriers")                                         \
-    X(ANSWER, answer, "every answer", ANSWER, "these members last")                                        \
-    X(REFUSAL, refusal, "a refusal", ANSWER, "these members first")                                        \
+    X(ANSWER, answer, "every answer", ANSWER, "ends with these members")                                   \
+    X(REFUSAL, refusal, "a refusal", ANSWER, "begins with these members")                                  \
     X(JOINED, joined, "join", ANSWER, "the node has joined")                                               \
     X(RESUMED, resumed, "resume", ANSWER, "missed frames follow")                                          \
     X(STATUS_LISTS, status_lists, "status", ANSWER, "nodes and ranks")                                     \
     X(STACKS_LISTS, stacks_lists, "stacks", ANSWER, "stacks of all nodes")                                 \
-    X(ROUND, round, "round", PUSH, "start your workers; the key space is empty")                           \
+    X(ROUND, round, "round", PUSH, "the round begins without keys: start your workers")                    \
     X(WAITING, waiting, "waiting", PUSH, "what the round waits for")                                       \
     X(STOP, stop, "stop", PUSH, "stop your workers, then send `stopped`")                                  \
     X(VERDICT, verdict, "verdict", PUSH, "the round is over: join again, or end")                          \
@@ -434,9 +434,9 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(FINDINGS, findings, "findings", PUSH, "findings while nodes or ranks wait")                          \
     X(LEFT_WAITING, left_waiting, "left_waiting", PUSH, "a rank that others wait for has ended")           \
     X(EVENT, event, "event", PUSH, "a line for the nodes' event logs")                                     \
-    X(SENDER, sender, "sender", PART, "last member of a node's calls, except `join`")                      \
-    X(OP, op, "call", PART, "first member of every call")                                                  \
-    X(PUSH, push, "push", PART, "first member of every push")                                              \
+    X(SENDER, sender, "sender", PART, "ends every call of a node, except `join`")                          \
+    X(OP, op, "call", PART, "begins every call")                                                           \
+    X(PUSH, push, "push", PART, "begins every push")                                                       \
     X(IDENTIFY, identify, "IDENTIFY", PART, "sent by the request IDENTIFY")                                \
     X(NODE, node, "node", PART, "in `nodes` of `round`")                                                   \
     X(NODE_STATUS, node_status, "node_status", PART, "in `nodes` of the answer `status`")                  \

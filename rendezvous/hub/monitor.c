@@ -908,7 +908,7 @@ static const char *why_in_vain(const struct job_hang *hang, const struct snapsho
     if (rank < 0)
         return hang_why_not(s);
     return hang->watch.hint == digest ? "the flight records of some ranks are missing"
-                                      : "two pairs of samples show different ranks or causes";
+                                      : "two comparisons of samples named different ranks or causes";
 }
 
 /* Compare the last two samples, and report a hang or a hint. If the samples give no verdict, add the finding with the

@@ -546,7 +546,8 @@ static bool refuse_request(struct hub *hub, const struct session *s, const struc
         ddp_fail(&hub->err, DDP_ERR_UNSUPPORTED, "%s is not allowed on a connection that has sent AUTH",
                  op->name);
     else if (hub->limits.refusal != NULL)
-        ddp_fail(&hub->err, DDP_ERR_UNSUPPORTED, "%s is not allowed: this store serves no job", op->name);
+        ddp_fail(&hub->err, DDP_ERR_UNSUPPORTED,
+                 "%s is not allowed: this store only reports why its host cannot run the job", op->name);
     else
         ddp_fail(
             &hub->err, DDP_ERR_MEMBERSHIP,

@@ -26,14 +26,14 @@ struct job;
     X(RANK_TROUBLE, 0, 0, 0, "a rank has reported a problem, such as a closed port")                     \
     X(PEER_LOST, 0, 0, 0, "a rank has ended or given up while other ranks wait for it: see lost_rank.c") \
     X(TORCH_SURPLUS, 800, 30000, 0,                                                                      \
-      "a PyTorch group has more members than the job has ranks; agents name the processes first")        \
+      "a PyTorch group has more members than ranks: agents identify the processes before the report")    \
     X(TORCH_WAITS, 10000, 30000, 0, "ranks wait while a PyTorch group forms")                            \
     X(TORCH_ENDED, 2500, 30000, 0,                                                                       \
       "ranks wait while a PyTorch group forms, and a process of the round has ended")                    \
     X(STANDS_STILL, 10000, 30000, 2,                                                                     \
       "a rank makes no progress while others wait for it in a collective or a barrier")                  \
     X(RANK_STOPPED, 3000, 0, 0,                                                                          \
-      "a signal or a debugger has stopped a rank; if the rank reports steps: STANDS_STILL")              \
+      "a signal or a debugger has stopped a rank; STANDS_STILL applies if the rank reports steps")       \
     X(HANGS, HANG_LEAST_MS, HANG_APART_MS, HANG_FACTOR,                                                  \
       "no sign of progress: compare the stacks of all ranks; see hang_watch.h")
 

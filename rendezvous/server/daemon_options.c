@@ -63,10 +63,10 @@ static const struct option_row rows[] = {
       .parse = parse_max_bytes,
       .at = AT(max_bytes),
       .help =
-          "limit in bytes for all keys, values and queues; N may end in K, M or G (default: 1G). Each user "
-          "gets at most half of the memory that the other users leave free; another host counts as one user. "
-          "Each job gets at most half of the memory that its user's other jobs leave free in the user's "
-          "share. Example for 1G: the only user gets at most 512M, and the only job of this user at most "
+          "limit in bytes for all keys, values and queues; N may end in K, M or G (default: 1G). The limit "
+          "of a user is half of the memory that no other user uses; another host counts as one user. To get "
+          "the limit of a job, subtract the memory of the user's other jobs from the user's limit, and halve "
+          "the rest. Example for 1G: the only user gets at most 512M, and the only job of this user at most "
           "256M" },
     { .name = "keep",
       .value = "SECONDS",
@@ -95,8 +95,8 @@ static const struct option_row rows[] = {
     { .name = "torch21",
       .type = OPTION_FLAG,
       .at = AT(torch21),
-      .help = "serve clients of torch 2.1 instead of older clients: opcode 8 means APPEND, not "
-              "DELETE_KEY" },
+      .help = "serve clients of torch 2.1, not of older versions: opcode 8 means APPEND, not DELETE_KEY. "
+              "Clients of torch 2.2 or later do not need this option" },
     { .name = "events",
       .value = "FILE",
       .type = OPTION_TEXT,

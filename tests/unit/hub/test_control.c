@@ -450,7 +450,8 @@ Test(control, a_store_with_a_refusal_rejects_nodes_and_serves_no_key)
     cr_assert_eq(hub_nodes(sim.hub), 0);
     sim_client(&sim, CLIENT);
     sim_feed(&sim, CLIENT, "01" N(01) "6b" N(01) "76");
-    sim_expect(&sim, CLIENT, "closed: SET is not allowed: this store serves no job");
+    sim_expect(&sim, CLIENT,
+               "closed: SET is not allowed: this store only reports why its host cannot run the job");
 }
 
 static void two_nodes(void)

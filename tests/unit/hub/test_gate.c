@@ -979,7 +979,7 @@ Test(gate, an_agent_sends_findings_of_its_own_node_only)
     start_two_nodes();
     calls(AGENT, full, "\"ok\":true");
     calls(AGENT_B, full, "NOTICE_REFUSED");
-    calls(AGENT_B, full, "not about the sender");
+    calls(AGENT_B, full, "own host");
     calls(AGENT_B, "{\"op\":\"notice\",\"code\":\"SHM_SMALL\",\"subject\":\"10.0.0.1\",\"sentence\":\"\"}",
           "NOTICE_REFUSED");
     calls(AGENT_B,

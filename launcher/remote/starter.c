@@ -577,7 +577,7 @@ static void find_not_ready(const struct peer *p, const char *words, struct findi
 static void fail_without_address(struct starter *s)
 {
     const struct peer *first = &s->peers[0];
-    char unreached[120] = "", time[TEXT_MS_MAX];
+    char unreached[200] = "", time[TEXT_MS_MAX];
     struct finding f;
     int i = 1;
     while (i < s->n && s->peers[i].reached[0] != '\0')
@@ -586,7 +586,8 @@ static void fail_without_address(struct starter *s)
         find_not_ready(first, "this host has no network address, not even on the interface lo", &f);
     else {
         if (i < s->n)
-            snprintf(unreached, sizeof(unreached), "; %.80s can reach none of them", s->peers[i].host->name);
+            snprintf(unreached, sizeof(unreached), "; %.80s cannot reach any address of %.80s",
+                     s->peers[i].host->name, first->host->name);
         finding_make(&f, FINDING_NO_COMMON_ADDRESS, first->host->name, "addresses", first->answer.addresses,
                      "unreached", unreached, "time", text_ms(clock_ms() - first->started_ms, time), NULL);
     }

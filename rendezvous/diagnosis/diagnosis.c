@@ -497,12 +497,22 @@ static void append_claim(const struct snapshot_claim *c, struct buf *out)
         buf_printf(out, ", as rank %lld", (long long)c->rank);
 }
 
-/* Append a claim. `room` is the maximum length of `out`. Cut the first claim if it is too long. If a later claim is too
- * long, leave it out and return false. */
-static bool add_claim(const struct snapshot_claim *c, bool is_first, size_t room, struct buf *out)
+/* Return the words before the first claim of each launch. If all claims belong to this job, return "". */
+static const char *launch_words(const struct snapshot_claim *previous, const struct snapshot_claim *c)
 {
+    if (!c->is_of_job)
+        return previous == NULL ? "the other launch has " : "";
+    return previous != NULL && !previous->is_of_job ? "this job has " : "";
+}
+
+/* Append a claim. `previous` is the previous claim, or NULL. `room` is the maximum length of `out`. Cut the first claim
+ * if it is too long. If a later claim is too long, leave it out and return false. */
+static bool add_claim(const struct snapshot_claim *c, const struct snapshot_claim *previous, size_t room,
+                      struct buf *out)
+{
+    const bool is_first = previous == NULL;
     const size_t before = out->len;
-    buf_printf(out, is_first ? "" : "; ");
+    buf_printf(out, "%s%s", is_first ? "" : "; ", launch_words(previous, c));
     append_claim(c, out);
     if (out->len <= room)
         return true;
@@ -517,18 +527,20 @@ static size_t room_for(const struct snapshot_surplus *surplus, uint32_t shown)
     return shown + 1 == surplus->n && surplus->count <= surplus->n ? WHO_MAX - 1 : WHO_MAX - TAIL_MAX;
 }
 
-/* Append up to CLAIMS_SHOWN claims and return their number. Begin with the processes that are not workers of the job,
- * because they have probably caused the error. */
+/* Append up to CLAIMS_SHOWN claims and return their number. Begin with the processes of another launch, and with the
+ * children of workers, because they have probably caused the error. */
 static uint32_t append_some_claims(const struct snapshot_surplus *surplus, struct buf *out)
 {
+    const struct snapshot_claim *previous = NULL;
     uint32_t shown = 0;
-    for (int ours = 0; ours <= 1; ours++)
+    for (int part = 0; part <= 2; part++)
         for (uint32_t i = 0; i < surplus->n; i++) {
             const struct snapshot_claim *c = &surplus->claims[i];
-            if ((c->is_of_job && !c->is_child) != (bool)ours)
+            if ((!c->is_of_job ? 0 : c->is_child ? 1 : 2) != part)
                 continue;
-            if (shown == CLAIMS_SHOWN || !add_claim(c, shown == 0, room_for(surplus, shown), out))
+            if (shown == CLAIMS_SHOWN || !add_claim(c, previous, room_for(surplus, shown), out))
                 return shown;
+            previous = c;
             shown++;
         }
     return shown;

@@ -702,9 +702,11 @@
       "ssh ended although ddprun on that host had not reported its end. Typical causes: a failure of "      \
       "the host or the network, or a user who stopped ssh.")                                                \
     X(NO_COMMON_ADDRESS, ERROR,                                                                             \
-      "${subject} (${addresses}) has no address that every other host can reach, after ${time}${unreached}", \
+      "${subject} (${addresses}) had no address that every other host could reach within ${time}"           \
+      "${unreached}",                                                                                       \
       "open all TCP ports between the hosts in the firewall, or pass --master_addr and --master_port",      \
-      "n0 (10.0.0.1) has no address that every other host can reach, after 4.2 s; n1 can reach none of them", \
+      "n0 (10.0.0.1) had no address that every other host could reach within 4.2 s; n1 cannot reach any "   \
+      "address of n0",                                                                                      \
       "The first host of --hosts opened a port, but has no address that every other host could reach. "     \
       "Typical causes: a firewall, or a first host without an address in the network of the others.")
 
@@ -833,7 +835,7 @@
 #define FINDINGS_OF_NODES(X)                                                                                \
     X(PROGRAM_MISSING_ON_NODE, ERROR,                                                                       \
       "${subject} ${cannot_start}: ${words} (${time} after the start of the round)",                        \
-      "a missing program: " ADVICE_INSTALL "; a program that is not executable: " ADVICE_PERMIT,            \
+      "if the program is missing, " ADVICE_INSTALL "; if the program is not executable, " ADVICE_PERMIT,    \
       "node 1 (n1) lacks the program or its interpreter: ./train: no such file (12 ms after the start of "  \
       "the round)",                                                                                         \
       "execve failed on that node. The finding shows whether the program is missing (ENOENT), exists but is " \
@@ -887,8 +889,9 @@
       "virtual machine that was moved or suspended; a larger --node_timeout tolerates longer pauses",       \
       "this ddprun (node 1, n1, pid 80) was frozen for at least 32.0 s and lost the store: the store dropped " \
       "this node with the reason 'silent for 15.0 s' (--node_timeout is 15.0 s)",                           \
-      "The timers of ddprun on this node were late by the duration in the message. Meanwhile the store "    \
-      "dropped the node. Typical causes: SIGSTOP, a debugger, or a virtual machine that was moved.")        \
+      "The timers of ddprun on this node were late, so ddprun did not run for at least the time in the "    \
+      "finding. Meanwhile the store dropped the node. Typical causes: SIGSTOP, a debugger, or a virtual "   \
+      "machine that was moved.")                                                                            \
     X(NODE_UNREACHABLE, ERROR,                                                                              \
       "the store dropped ${subject} with the reason ${reason}, although ddprun was running all the time",   \
       "check the network and the firewalls between this node and the store: messages from this node do "    \
@@ -1033,8 +1036,8 @@
       "same order; check for uneven numbers of batches, and for branches that not all ranks take",          \
       "rank 3 waits in barrier 'eval', while 3 ranks wait in barrier 'epoch-3': their calls differ; "       \
       "barrier 'epoch-3' began 32.0 s ago",                                                                 \
-      "Ranks wait in two barriers, and one of them needs ranks that wait in the other, so it cannot open. "  \
-      "The store detects this when it compares who waits where. Typical causes: uneven numbers "             \
+      "Ranks wait in two barriers. One barrier cannot open, because it needs ranks that wait in the other "  \
+      "barrier. The store compares which ranks wait in which barrier. Typical causes: uneven numbers "      \
       "of batches, or a branch that depends on the rank.")                                                   \
     /* The state from /proc/PID/stat: T and t (stopped), D (sleeps and ignores signals), R (runs)           \
      * and S (sleeps). */                                                                                   \
@@ -1067,7 +1070,8 @@
     X(RANK_WAITS_ELSEWHERE, ERROR,                                                                          \
       "${subject}: connected${where}, but waits for ${waits}, not at the point where the others wait; "     \
       "last message ${silent} ago",                                                                         \
-      "find the line of the program from which this rank makes other calls than the other ranks",           \
+      "find the line of the program where the calls of this rank begin to differ from the calls of the "    \
+      "other ranks",                                                                                        \
       "rank 3: connected (n1, pid 812), but waits for key 'eval', not at the point where the others wait; " \
       "last message 32.0 s ago",                                                                            \
       "Most ranks wait at one place, and this rank waits at another. If each wait depends on the other, "    \
@@ -1109,12 +1113,12 @@
       "that it started this rank, and no process has connected as this rank. Typical cause: a WORLD_SIZE "  \
       "that is larger than the number of started ranks.")                                                   \
     X(RANK_SLOW, WARNING,                                                                                   \
-      "${subject} ${is} slow: the others waited ${others} % of the last ${time} in collectives, ${it} only " \
-      "${own} %${where}",                                                                                   \
+      "${subject} ${is} slow: the other ranks waited ${others} % of the last ${time} in collectives, but "  \
+      "${rank} waited only ${own} %${where}",                                                               \
       "compare this rank with the others: amount of data, other processes on its CPUs, clock of its "       \
       "GPU; 'ddpctl top' shows all ranks",                                                                  \
-      "rank 2 (n1, pid 812) is slow: the others waited 17 % of the last 60.0 s in collectives, it only 1 %; " \
-      "it spends extra time in augment (data.py:41)",                                                       \
+      "rank 2 (n1, pid 812) is slow: the other ranks waited 17 % of the last 60.0 s in collectives, but "   \
+      "rank 2 waited only 1 %; rank 2 spends extra time in augment (data.py:41)",                           \
       "With --profile_ranks the stacks are sampled twice a second. Every collective waits for the "         \
       "slowest rank, so the slowest rank itself waits least. Samples in which all ranks wait for a GPU "    \
       "give no evidence. Typical causes: more data on that rank, another process on its CPUs, or a GPU "    \
@@ -1155,9 +1159,9 @@
       "of a data loader that waits for a file system, or a program that does not end.")                     \
     X(RANK_IN_LOCK, ERROR,                                                                                  \
       "${subject} ${is} in ${place} and wait${s} for a lock or for another thread, without progress for ${time}; ${waiters}", \
-      "'ddpctl stacks --rank ${rank}' shows all threads of rank ${rank}: find the thread for which the main " \
-      "thread waits (it holds the lock, or should set the event or fill the queue); if no such thread is "  \
-      "shown, it has ended; a rank in Work.wait() waits for other ranks, not for a lock",                   \
+      "'ddpctl stacks --rank ${rank}' shows all threads of rank ${rank}: find the thread that holds the " \
+      "lock, or should set the event or fill the queue; if this thread is not shown, the thread has ended; " \
+      "a rank in Work.wait() waits for other ranks, not for a lock",                                        \
       "rank 3 (n1, pid 812) is in take_lock (data.py:41) and waits for a lock or for another thread, without progress for " \
       "42.0 s; 7 ranks wait in all_reduce (train.py:88)",                                                   \
       "Successive samples of the stacks are equal, and the main thread of the rank sleeps in futex " \
@@ -1187,9 +1191,10 @@
       "rank 3 (n1, pid 812) is in spin (data.py:41) and computes (99 % CPU), without progress for 42.0 s; "   \
       "7 ranks wait in all_reduce (train.py:88)",                                                   \
       "Successive samples of the stacks show the same functions, and the rank uses CPU time outside of a " \
-      "collective while others wait in one. A rank with changing functions is reported if it is in " \
-      "a loop: one function is in at least eight samples, and the program has gone back to earlier lines. " \
-      "Typical causes: an endless loop, or preparation of data on one rank only.")                          \
+      "collective while others wait in one. If the functions change between the samples, the " \
+      "rank is reported only if it seems to be in a loop: at least eight samples contain the same function, " \
+      "and the program has gone back to earlier lines. Typical causes: an endless loop, or preparation of " \
+      "data on one rank only.")                                                                             \
     /* The stacks show no rank outside of a collective. The ranks may be in different calls, a rank may     \
      * wait for a key, or the network or a GPU may have failed. */                                                  \
     X(COLLECTIVES_DIFFER, ERROR,                                                                            \
@@ -1284,22 +1289,23 @@
 #define FINDINGS_OF_TORCH(X)                                                                                \
     X(STORE_SHARED, ERROR,                                                                                  \
       "${subject}: two launches have shared this store for ${time} (${count} ${come}, ${belong}): ${who}",  \
-      "stop the unwanted launch, and restart the other launch if it waits, because PyTorch still counts " \
-      "the stopped processes; to keep the launches apart, give each launch its own --master_port",                                   \
+      "stop the unwanted launch; if the other launch still waits afterwards, restart this launch, too, "    \
+      "because PyTorch still counts the stopped processes; to keep the launches apart, give each launch its " \
+      "own --master_port",                                                                                  \
       "init_process_group: two launches have shared this store for 10.0 s (4 processes take part, but the " \
-      "job has 2 ranks): pid 90 on n1 (python x.py), as rank 0; pid 91 on n1 (python x.py), as rank 1; rank 0 " \
-      "(n1, pid 71); rank 1 (n1, pid 72)",                                                                  \
+      "job has 2 ranks): the other launch has pid 90 on n1 (python x.py), as rank 0; pid 91 on n1 (python " \
+      "x.py), as rank 1; this job has rank 0 (n1, pid 71); rank 1 (n1, pid 72)",                            \
       "Processes of another launch have registered in the same process group. Typical cause: two "       \
       "launches with the same host and port.")                                                              \
     X(GROUP_TOO_LARGE, WARNING,                                                                             \
-      "${subject}: too many members for ${time} (${count} ${come}, ${belong}): ${who}",                     \
+      "${subject}: the group has been too large for ${time} (${count} ${come}, ${belong}): ${who}",         \
       "if the program starts processes that join the group (mp.spawn), start them with --nproc_per_node "   \
       "instead; if the program sets the group up twice, give the second group its own keys: "               \
       "init_process_group(store=PrefixStore('second', TCPStore(...)), ...); if another launch used this "   \
       "store, give each launch its own --master_port",                                                      \
-      "init_process_group: too many members for 10.0 s (4 processes of this job take part, but the job has " \
-      "2 ranks): pid 75, started by rank 0; pid 76, started by rank 1; rank 0 (n1, pid 71); rank 1 (n1, "    \
-      "pid 72)",                                                                                            \
+      "init_process_group: the group has been too large for 10.0 s (4 processes of this job take part, but " \
+      "the job has 2 ranks): pid 75, started by rank 0; pid 76, started by rank 1; rank 0 (n1, pid 71); "   \
+      "rank 1 (n1, pid 72)",                                                                                \
       "More processes registered in a PyTorch process group than the job has ranks. Typical causes: mp.spawn "      \
       "inside the workers, or a second init_process_group with the same store.")                                    \
     X(RANK_REPEATED, WARNING,                                                                               \

@@ -1809,7 +1809,7 @@ const char *hang_why_not(const struct snapshot *s)
         else if (h.is_full)
             why = TOO_MANY_PLACES;
         else
-            why = "a rank has changed its place or computed between the samples, so the job may just be slow";
+            why = "a rank moved to another line or computed between the samples, so the job may just be slow";
     }
     hang_free(&h);
     return why;

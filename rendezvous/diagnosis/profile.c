@@ -266,7 +266,7 @@ void diagnose_slow(struct diagnosis *d, const struct snapshot *s)
 {
     const struct profile *p = s->profile;
     struct buf who = { 0 };
-    words subject, own, others, it, time, where = "";
+    words subject, own, others, rank, time, where = "";
     uint32_t first = 0, n = 0;
     for (uint32_t i = p != NULL ? p->n : 0; i-- > 0;) {
         n += p->ranks[i].is_slow;
@@ -283,10 +283,10 @@ void diagnose_slow(struct diagnosis *d, const struct snapshot *s)
     snprintf(subject, sizeof(subject), "%.*s", (int)who.len, who.data != NULL ? (const char *)who.data : "");
     if (n == 1 && f != NULL && f->host != NULL)
         snprintf(subject, sizeof(subject), "rank %u (%.100s, pid %d)", first, f->host, f->pid);
-    snprintf(it, sizeof(it), n == 1 ? "it" : "rank %u", first);
+    snprintf(rank, sizeof(rank), "rank %u", first);
     if (place[0] != '\0')
-        snprintf(where, sizeof(where), "; %.40s spends extra time in %.150s", it, place);
-    finding_make(slot, FINDING_RANK_SLOW, subject, "is", n == 1 ? "is" : "are", "it", it, "time",
+        snprintf(where, sizeof(where), "; %.40s spends extra time in %.150s", rank, place);
+    finding_make(slot, FINDING_RANK_SLOW, subject, "is", n == 1 ? "is" : "are", "rank", rank, "time",
                  duration(time, (uint64_t)r->seen * PROFILE_EVERY_MS), "own",
                  number(own, (uint64_t)(100 * share(r->waits, r->seen) + 0.5)), "others",
                  number(others, (uint64_t)(100 * share_of_others(p, first) + 0.5)), "where", where, NULL);

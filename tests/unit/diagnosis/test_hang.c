@@ -445,7 +445,7 @@ Test(hang, the_reason_for_no_verdict)
         const char *why;
     } cases[] = {
         { "async", "sleep", 3,
-          "a rank has changed its place or computed between the samples, so the job may just be slow" },
+          "a rank moved to another line or computed between the samples, so the job may just be slow" },
         { "all_wait", "all_wait", 4, "the stacks of some ranks cannot be read" },
         { "async", "async", 2, "no rank waits in a known collective" },
         { "sleep", "sleep", 3, "the stacks do not show the cause" }

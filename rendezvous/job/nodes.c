@@ -322,7 +322,7 @@ static bool grow_array(void *array, size_t size, uint32_t room)
  * the memory of other jobs. */
 static bool make_room(struct rdzv *r, uint32_t nodes)
 {
-    /* set `room` only after all three have grown */
+    /* set `room` only after all three arrays have grown */
     if (nodes <= r->run.room)
         return true;
     uint32_t room = r->run.room < ROOM_MIN ? ROOM_MIN : r->run.room * 2;

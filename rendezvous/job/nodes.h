@@ -72,7 +72,7 @@ struct rules {
     bool nproc_fixed;                       /* a node without --uneven has set `nproc` */
     bool uneven;                            /* at least one node has the option --uneven */
     uint32_t min, max;                      /* least and greatest number of nodes; equal in a static job */
-    uint32_t nproc;                         /* number of workers of `nproc_from`; valid if nproc_fixed */
+    uint32_t nproc;                         /* workers of the node `nproc_from`; valid if nproc_fixed */
     uint64_t last_call_ms, join_timeout_ms; /* in ms, at most ten years */
     uint64_t node_timeout_ms;               /* silence after which a node is lost; 0 = never */
     enum rdzv_grow grow;
@@ -133,7 +133,8 @@ struct rdzv {
     uint32_t n_waiting; /* number of nodes in `waiting` */
     uint32_t n_back;    /* number of nodes in `waiting` that were members of the last round */
     uint32_t n_resting; /* number of members of the last round that may join again */
-    /* owned: rules.max entries, indexed by node rank; NULL without a node; only in a static job */
+    /* Owned array of rules.max entries, indexed by node rank. An entry is NULL if no node has this rank. In an elastic
+     * job, `place` is NULL. */
     struct node **place;
 
     struct rdzv_run run;
@@ -146,7 +147,7 @@ struct rdzv {
     uint64_t since_ms; /* when `state` began */
     struct rdzv_until until;
 
-    /* Used to send messages to the waiting nodes, and to check for silent nodes. */
+    /* These times control the messages to the waiting nodes, and the check for silent nodes. */
     uint64_t next_notice_ms; /* time of the next message to the waiting nodes; UINT64_MAX = none */
     uint64_t last_notice_ms; /* time of the last message to the waiting nodes; 0 = none yet */
     uint64_t watch_ms;       /* time of the next check for silent nodes; UINT64_MAX = none */

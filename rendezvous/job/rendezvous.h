@@ -230,13 +230,14 @@ struct rdzv_env {
     const char *version; /* borrowed; NULL = nodes may have any version */
     /* Send a message to a node, unless its connection has closed. */
     void (*notify)(void *user, uint64_t node, const struct rdzv_notice *notice);
-    /* Begin an attempt: empty the key space, forget the ranks of the last round and store the new ranks. Called
-     * before any node receives `round`. Return false if memory is short; the job then ends with NOT_READY. */
+    /* Begin an attempt: empty the key space, forget the ranks of the last round and store the new ranks. The
+     * rendezvous calls this callback before any node receives `round`. Return false if memory is short. The job then
+     * ends with NOT_READY. */
     bool (*begin)(void *user, const struct rdzv_round *world);
     /* Return the progress that the workers of the round have stored in keys; -1 = unknown. */
     int64_t (*progress)(void *user);
-    /* Write `count` to a key for the workers: the number of waiting nodes that the round could add. If the callback is
-     * NULL, this key does not exist. */
+    /* Write `count`, the number of waiting nodes that the round could add, to a key for the workers. If the callback
+     * is NULL, this key does not exist. */
     void (*waiting_nodes)(void *user, uint32_t count);
     /* Close the connection of a node that is silent, or that has not stopped in time. The callback must not report the
      * node by rdzv_lost. `why` is the end of a log line. */
@@ -345,7 +346,7 @@ struct rdzv_node_facts {
     enum rdzv_node_state state;
     int32_t node_rank; /* node rank in the round; without a round, the requested rank; -1 = none */
     uint32_t first_rank, nproc;
-    /* Borrowed until the next call that changes the rendezvous. */
+    /* These texts are borrowed until the next call that changes the rendezvous. */
     const char *host, *addr, *own, *version, *boot_id;
     int pid;
     uint64_t joined_ms, last_received_ms; /* times of the first join and of the last message */

@@ -1,5 +1,6 @@
-/* round.c -- see round.h. The store sends the verdict only after all members have sent `stopped`, because the verdict
- * depends on the exit codes of all nodes. Otherwise a process of the old round could also disturb the next round. */
+/* round.c -- see round.h. The store sends the verdict only after every member has sent `stopped` or is gone, for two
+ * reasons. The verdict depends on the exit codes of all nodes, and a process of the old round could disturb the next
+ * round. */
 #include "job/round.h"
 
 #include "base/text.h"
@@ -77,9 +78,10 @@ static uint64_t restarts_backoff(const struct restarts *a)
 /* When a round begins:
  *
  *     static             all node ranks have joined
- *     elastic, first     MAX nodes have joined, or MIN nodes and the last call is over
- *     elastic, later     all remaining members of the last round have joined again, and at least MIN nodes wait;
- *                        if newcomers are needed for MIN, another last call follows */
+ *     elastic, first     MAX nodes have joined, or the last call is over and at least MIN nodes have joined
+ *     elastic, later     all remaining members of the last round have joined again, and at least MIN nodes wait.
+ *                        If fewer nodes wait at that time, or if a member does not join again, the rule for the
+ *                        first round applies. */
 
 /* Return the number of places for newcomers. A member that may return keeps its place, because it may have a checkpoint
  * on its disk. */
@@ -483,12 +485,13 @@ static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
 
 /* Decide between a restart and the end of the job, by the cause of the round's end:
  *
- *     a worker failed, or the job hangs     as --max_restarts and --max_no_progress allow, after the back-off
- *     static job: a node is lost            as for a failed worker; the lost node must join again
- *     static job: a node has left           never: its user has stopped the job
- *     elastic job: a node is lost or leaves always, without a back-off
- *     the job grows                         always, without a back-off
- *     a process is unkillable               never: the process could disturb the next attempt
+ *     cause                                     does the job restart?
+ *     a worker failed, or the job hangs         as --max_restarts and --max_no_progress allow, after the back-off
+ *     static job: a node is lost                as for a failed worker; the lost node must join again
+ *     static job: a node has left               never: its user has stopped the job
+ *     elastic job: a node is lost or has left   always, without a back-off
+ *     the job grows                             always, without a back-off
+ *     a process is unkillable                   never: the process could disturb the next attempt
  *
  * `no` is the reason against a restart; a later check may replace an earlier reason. If --max_restarts is 0 and a
  * restart would count against it (is_charged), the job ends. The user expects this end, so `no` is then

@@ -18,7 +18,8 @@ static void word_set(_Atomic uint64_t *word, uint64_t value)
 }
 
 /* Replace the oldest entry by a new entry. `call` is 0 until the new entry is complete, so that a reader skips an
- * incomplete entry. A reader that has read `call` just before may still get a mix of old and new values (flight.h). */
+ * incomplete entry. A reader that has read `call` before this function sets `call` to 0 may still get a mix of old and
+ * new values (flight.h). */
 struct flight_op *flight_add(struct flight *f, const struct flight_begin *b)
 {
     const uint64_t record = atomic_load_explicit(&f->records, memory_order_relaxed);

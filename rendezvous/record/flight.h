@@ -20,8 +20,8 @@ enum {
     FLIGHT_MAGIC = 0x31746c66, /* "flt1" */
 };
 
-/* The name of a record that PyTorch writes begins with the first text, followed by the rank. The name of a FIFO for
- * PyTorch begins with the second text, followed by the rank and ".pipe". */
+/* A record that PyTorch writes has the name FLIGHT_TORCH_STEM, followed by the rank. A FIFO for PyTorch has the name
+ * FLIGHT_PIPE_STEM, followed by the rank and ".pipe". */
 #define FLIGHT_TORCH_STEM "flight_torch_"
 #define FLIGHT_PIPE_STEM  "flight_pipe_"
 
@@ -39,8 +39,8 @@ enum flight_state {
 #undef X
 };
 
-/* One call. Times are in ns of the monotonic clock. A time is 0 until the call reaches this state. `call` is number <<
- * 16 | kind << 8 | state. */
+/* One call. Times are in ns of the monotonic clock. `started_ns` is 0 until the call has started, and `ended_ns` is 0
+ * until the call has completed or failed. `call` is number << 16 | kind << 8 | state. */
 struct flight_op {
     _Atomic uint64_t call, record, n, bytes;
     _Atomic uint64_t values;     /* type | operation << 8 | root << 32 */
@@ -51,8 +51,8 @@ struct flight_op {
     _Atomic uint64_t step;   /* `step` of struct flight when the call began */
 };
 
-/* The page of one worker in a memory file (struct flight_page). If another launcher has started the worker, only the
- * worker has this memory.
+/* The page of one worker in a memory file (struct flight_page), which ddprun shares with its workers. If the worker
+ * cannot map a page of ddprun, for example because torchrun has started the worker, its page is private memory.
  *
  * A concurrent reader may see an entry with both old and new values. A number from the page is compared with its limit
  * before it is used as a size or an index.
@@ -137,8 +137,8 @@ bool flight_path(char *out, size_t size, const char *pattern, int rank);
 /* Write the record to a new file `temporary` with mode 0600, and then rename this file to `path`, so that a reader
  * never finds half a record (flight_file.c). `why` is the reason for writing, and becomes a part of the record. An old
  * file `temporary` is unlinked first, and no link is followed. Return false if the record was not written; `path` is
- * then unchanged. The rank calls this function. If the rank cannot do this, its launcher writes the record. Signal
- * handlers may call this function. */
+ * then unchanged. The rank calls this function. If the rank has not written its latest record, its launcher calls this
+ * function instead. Signal handlers may call this function. */
 bool flight_file_write(const struct flight *flight, const char *path, const char *temporary, const char *why);
 
 /* The value of DDPRUN_FLIGHT_SHM, with which a worker finds its page:

@@ -198,8 +198,9 @@ static void read_group(struct flight_entry *e, const cJSON *group)
 }
 
 /* Read the total number of elements in the outputs of an all_gather. This number is equal on all ranks, even if their
- * inputs differ, because each rank gets all inputs. Skip all other calls. The outputs of some of these calls may differ
- * between ranks. The outputs of the rest are as large as the inputs, which are always compared. */
+ * inputs differ, because each rank gets all inputs. Skip all other calls. Some of the skipped calls may have different
+ * outputs on different ranks. Every other skipped call has outputs as large as its inputs, and has_same_inputs compares
+ * the inputs. */
 static void read_outputs(struct flight_entry *e, const cJSON *sizes)
 {
     const cJSON *shape;
@@ -909,9 +910,9 @@ static void add_to_side(cJSON *rows, struct sides *sides, const struct flight_du
     json_append(sides->ranks[i], cJSON_CreateNumber(d->rank));
 }
 
-/* Group the ranks into sides by call and stack, and add the sides. If `differ` is not NULL, use each rank's call with
- * the same group and number as `differ`. If `differ` is NULL, use each rank's last call, and begin the list with the
- * sides of the ranks that are behind. */
+/* Group the ranks into sides by call and stack (struct sides), and add the list "sides" to `answer`. If `differ` is not
+ * NULL, use each rank's call with the same group and number as `differ`. If `differ` is NULL, use each rank's last
+ * call, and begin the list "sides" with the sides of the ranks that are behind. */
 static void add_sides(cJSON *answer, const struct flight_dump *dumps, size_t n,
                       const struct flight_entry *differ)
 {

@@ -22,7 +22,7 @@ enum {
     FLIGHT_WHY_MAX = 256,
     FLIGHT_CALL_WORDS = 256,
     FLIGHT_OPEN_MAX = 16, /* maximum number of calls that flight_open_calls returns */
-    /* maximum number of different stacks of a record, of its latest calls */
+    /* maximum number of different stacks that a record keeps; the stacks of the earliest calls are left out */
     FLIGHT_STACKS_MAX = 64,
     FLIGHT_FRAMES_MAX = 64, /* maximum number of frames of a stack; only the innermost are kept */
     FLIGHT_SIDES_MAX = 16,  /* maximum number of sides; all ranks of a side have the same call and stack */

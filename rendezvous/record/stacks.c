@@ -287,8 +287,8 @@ void stacks_add_note(struct stacks *s, const struct stack_thread *t, const char 
 
 /* --- py-spy --------------------------------------------------------------------------------------------- */
 
-/* Return the thread with the kernel id of `item`. If py-spy has printed no id, return the main thread for "MainThread".
- * Return NULL if no thread fits. */
+/* Return the thread with the kernel id in `item`, a thread that py-spy has printed. If `item` has no kernel id but the
+ * name "MainThread", return the main thread. Return NULL if no thread fits. */
 static const struct stack_thread *find_thread(const cJSON *item, const struct stack_thread *threads, size_t n)
 {
     const int tid = number_of(item, "os_thread_id", INT_MAX);

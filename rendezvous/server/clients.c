@@ -500,8 +500,9 @@ static bool may_reply(void *user, conn_id id, uint64_t bytes)
     return !is_full && c->wants == 0;
 }
 
-/* Stop or start reading from a client. The hub calls this function (hub_sink.read). If the hub has stopped reading,
- * on_drained may start to read again. The hub stops reading again when more bytes arrive. */
+/* Stop or start reading from a client. The hub calls this function (hub_sink.read). After this function has stopped
+ * reading, on_drained may start reading too early. The hub then calls this function again when the next bytes of the
+ * client arrive. */
 static void set_reading(void *user, conn_id id, bool reads)
 {
     struct client *c = find_served(user, id);
@@ -820,7 +821,7 @@ static void pass_tls(struct client *c, struct slice bytes)
     trim(cipher);
     if (!was_open && (state == TLS_OPEN || state == TLS_ENDED))
         hub_set_secret(clients->hub, c->id, tls_secret(c->tls), tls_job(c->tls), now_ms(clients));
-    /* Bytes that were decrypted before a failure still count. */
+    /* Also pass on the bytes that were decrypted before a failure. */
     if (plain->len > 0 && c->place == SERVED) {
         hub_receive(clients->hub, c->id, buf_slice(plain), now_ms(clients));
         check_silent(c);
@@ -861,10 +862,11 @@ static void refuse_version(struct client *c)
                now_ms(c->clients));
 }
 
-/* Answer the request for the credential, and remove it from `bytes`. The request is the first message of a connection
- * and has a fixed size. A client on another host must begin with this request or with TLS, so accept the request also
- * in parts. A client on this host may begin with another request that has the same first bytes. From such a client,
- * accept only the whole request. Return false if more bytes must arrive, or if the client was rejected. */
+/* Answer the request for the credential, and remove the request from `bytes`. The request is the first message of a
+ * connection and has a fixed size. From a client on another host, also accept the request in parts, because this client
+ * must begin with this request or with TLS. From a client on this host, accept only the whole request, because this
+ * client may begin with another request that has the same first bytes. Return false if more bytes must arrive, or if
+ * the client was rejected. */
 static bool answer_credential_request(struct client *c, struct slice *bytes)
 {
     const size_t rest = AUTH_ASK_TLS_BYTES - c->n_asked, n = bytes->len < rest ? bytes->len : rest;

@@ -21,8 +21,9 @@ struct conn_host {
     /* queued_bytes: number of unsent bytes of all connections; max_queued_bytes: the limit of queued_bytes. If a
      * connection keeps a reference to a value, queued_bytes counts the whole memory block of the value. */
     size_t queued_bytes, max_queued_bytes;
-    void (*on_bytes)(struct conn *conn, struct slice bytes); /* bytes were received; valid during this call */
-    /* Called when an open connection ends by a FIN or an error. `why` is valid during the call. */
+    /* Handle received bytes. `bytes` is valid during the call. */
+    void (*on_bytes)(struct conn *conn, struct slice bytes);
+    /* Handle the end of an open connection by a FIN or an error. `why` is valid during the call. */
     void (*on_end)(struct conn *conn, const char *why);
     void (*on_drained)(struct conn *conn); /* called when some queued bytes were written */
     void (*on_closed)(struct conn *conn);  /* the last callback: the owner may free the conn */

@@ -38,7 +38,8 @@ static void block_stop_signals(sigset_t *set)
     sigprocmask(SIG_BLOCK, set, NULL);
 }
 
-/* Print a finding in three lines, as ddprun does. Only an error prints the hint, because it ends the daemon. */
+/* Print a finding in three lines, as ddprun does. Print the hint only with an error, because only an error ends the
+ * daemon (see log_hint_is_due). */
 static void print_finding(const struct daemon_options *o, enum log_level level, const struct finding *finding)
 {
     log_line(level, "%s", finding->sentence);

@@ -14,7 +14,7 @@ struct wait_link;
 /* An item of a queue. The items form a ring, so that one pointer finds both ends of the queue. The entry owns its items
  * until entry_pop. */
 struct queue_item {
-    /* the item that was pushed next after this item; in the youngest item, the oldest item of the queue */
+    /* the item that was pushed after this item; the youngest item points to the oldest item of the queue */
     struct queue_item *next;
     uint32_t len;    /* length of `data`, in bytes */
     uint32_t number; /* number of the previous item + 1; it may wrap around to 0 */

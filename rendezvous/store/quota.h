@@ -43,8 +43,8 @@ static inline uint64_t quota_left(const struct quota *q)
     return limit > q->used ? limit - q->used : 0;
 }
 
-/* Charge memory that is already allocated, even if this exceeds the limit. `whole` has counted the `floor` bytes of a
- * share from the beginning. So only bytes above `floor` are charged to `whole`. */
+/* Charge memory that is already allocated, even if this exceeds the limit. A share always holds at least `floor` bytes
+ * of `whole`, even while the share uses less. So only bytes above `floor` are charged to `whole`. */
 static inline void quota_charge(struct quota *q, uint64_t bytes)
 {
     for (; q != NULL; q = q->whole) {

@@ -196,8 +196,8 @@ void store_observe(struct store *s, const struct store_observer *observer)
         s->may_be_prefix[beginning(*prefix)] = true;
 }
 
-/* Return true if `text` begins with one of the observer's prefixes. The table rejects most texts without a loop,
- * because a busy store calls this function twice for each SET. */
+/* Return true if `text` begins with one of the observer's prefixes. A busy store calls this function twice for each
+ * SET, so first check may_be_prefix, which rejects most texts without a loop. */
 static bool has_prefix(const struct store *s, struct slice text)
 {
     if (text.len < 2 || !s->may_be_prefix[beginning(text.data)])
@@ -375,8 +375,9 @@ enum store_status store_append(struct store *s, struct slice key, struct slice v
     return written(s, entry, fits && entry_append(&s->entries, entry, value));
 }
 
-/* Delete a value, but keep a queue with the same name. If a connection waits for several keys, and this key already
- * existed during the wait, the connection does not wait for this key again. PyTorch's server does the same. */
+/* Delete a value, but keep a queue with the same name. A connection that waits for several keys waits for each key only
+ * until this key exists. If this key is then deleted, the connection does not wait for the key again. PyTorch's server
+ * does the same. */
 bool store_delete(struct store *s, struct slice key)
 {
     struct entry *entry = entry_find(&s->entries, key);

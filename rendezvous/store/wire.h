@@ -26,7 +26,7 @@ struct wire {
     size_t length[OP_FIELDS]; /* length of each field's content */
     uint32_t left;            /* number of blobs of the list that have not been scanned */
     uint32_t count;           /* number of items of the list; a pair is one item */
-    uint8_t dialect;          /* enum dialect; known when `greeted` is true, but A may later become B */
+    uint8_t dialect;          /* enum dialect; valid if `greeted`; detect_dialect_b may set DIALECT_B later */
     uint8_t field;            /* index of the next field to scan */
     bool greeted;             /* the first bytes were scanned; they show whether the dialect is C */
     bool in_list;             /* the count of the list has been scanned */

@@ -46,8 +46,8 @@ static int limit_ms(const struct peer *p)
     return is_slow(p) ? 12000 : 3000;
 }
 
-/* Set *first and *last to the times from the failure to the first and to the last SIGTERM, in ms. Return false if
- * another worker has not received SIGTERM yet. */
+/* Set *first and *last to the times from the failure to the first and to the last SIGTERM, in ms. Return false if the
+ * failing rank has not noted its failure yet, or if any other rank has not received SIGTERM yet. */
 static bool told(double *first, double *last)
 {
     const struct notes *notes = peer_jobs_notes();

@@ -115,7 +115,7 @@ static bool start(struct peer_job *j, const struct probe *q, const struct peer *
     return peer_job_start(j, p, false, WORKERS, args);
 }
 
-/* Return the exit code within `ms`, otherwise HUNG. */
+/* Wait up to `ms` for the end of the launcher. Return its exit code, or HUNG if the launcher still runs. */
 static int code_within(struct peer_job *j, int ms)
 {
     return peer_job_wait(j, ms) ? peer_job_code(j) : HUNG;
@@ -206,7 +206,8 @@ void probe_first(const struct probe *q, const struct peer *p, char cell[PROBE_CE
 
 /* --- signals -------------------------------------------------------------------------------------------- */
 
-/* Return the time of an undisturbed start. The signals are spread over this time. */
+/* Return how many microseconds a start without a signal takes, or 0 if the start fails. probe_start_signal spreads its
+ * signals over this time. */
 static int start_takes_us(const struct probe *q, const struct peer *p)
 {
     struct peer_job j;

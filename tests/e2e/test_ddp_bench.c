@@ -251,7 +251,8 @@ Test(ddp_bench, says_when_nothing_is_measured, .timeout = 120)
     cr_assert_not_null(strstr(r.err, "--root=5: expected a number from 0 to 1\n"), "%s", r.err);
 }
 
-/* A run that is stopped must keep its lines. The calls of the second size take minutes. */
+/* Expect the line of the first size while ddp-bench still measures the second size, whose calls take minutes. Then kill
+ * ddp-bench. */
 Test(ddp_bench, each_line_is_written_at_once, .timeout = 120)
 {
     struct run_process *bench =

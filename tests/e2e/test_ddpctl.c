@@ -247,7 +247,7 @@ Test(ddpctl, no_answer_within_a_short_timeout_has_a_remedy)
     expect_failure(run_command(argv, NULL), 1, "; check");
 }
 
-/* The error of an address that drops packets has two likely causes. These causes must not replace the remedy. */
+/* If no packet from an address arrives, the error names two likely causes. The error must also contain a remedy. */
 Test(ddpctl, an_address_that_drops_packets_has_a_remedy)
 {
     struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
@@ -256,7 +256,7 @@ Test(ddpctl, an_address_that_drops_packets_has_a_remedy)
     int full[4];
     const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     cr_assert_eq(bind(listener, (struct sockaddr *)&at, len), 0);
-    cr_assert_eq(listen(listener, 0), 0); /* the kernel drops connections beyond the first ones */
+    cr_assert_eq(listen(listener, 0), 0); /* when this short queue is full, the kernel drops connections */
     cr_assert_eq(getsockname(listener, (struct sockaddr *)&at, &len), 0);
     for (int i = 0; i < 4; i++) {
         full[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -391,8 +391,8 @@ Test(ddpctl_jobs, one_is_used_several_are_listed)
     expect(CTL("status"), 2, "", "no running");
 }
 
-/* If ddpctl finds no job of this user, it tries the store at the default address. But ddpctl never sends a command that
- * changes a store to a guessed address. */
+/* If ddpctl finds no job of this user, it tries the store at the default address. But if the command changes the store,
+ * ddpctl does not try this address, because the address is only a guess. */
 Test(ddpctl_jobs, the_default_address_is_tried_when_no_job_is_known)
 {
     struct run_result r = CTL("status");

@@ -224,7 +224,8 @@ Test(ddprun_files, a_report_that_the_disk_cannot_take_is_not_left_there_in_half)
     SAYS(r, " inodes free)");
 }
 
-/* The worker's error names no file. ddprun names its own stdout, because a single worker writes there. */
+/* The only worker of the job writes directly to ddprun's stdout, which is a file on the full disk. The error of the
+ * worker does not name this file. So ddprun must name the file of its stdout, and no other file. */
 Test(ddprun_files, the_full_disk_of_stdout_is_named_and_no_other)
 {
     struct run_result r =
@@ -549,7 +550,8 @@ Test(ddprun_private, a_temporary_directory_of_another_user_is_not_used)
     expect_empty(path);
 }
 
-/* The owner of the upper directory could replace the directory that contains our files. */
+/* Another user owns the parent directory or may write to it. So this user could replace the directory that contains our
+ * files. */
 Test(ddprun_private, nor_is_a_directory_below_one)
 {
     char below[400];
@@ -583,7 +585,8 @@ Test(ddprun_private, a_sticky_directory_is_used_by_its_real_name)
 
 /* Tests of a log directory whose file system stops answering. */
 
-/* A file system (FUSE without a library, for root) that can stop answering, like that of a dead NFS server.
+/* A FUSE file system that can stop answering, like the file system of a dead NFS server. It needs root, but no FUSE
+ * library.
  *
  * It stores names and sizes, but no bytes. While it hangs, SIGKILL does not end its callers. Mount it in a separate
  * mount namespace (rude_own_mounts). */

@@ -93,7 +93,7 @@ static int take_port(int *port)
     socklen_t len = sizeof(at);
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
-    /* connections from before this call do not block the port */
+    /* with SO_REUSEADDR, old connections in state TIME_WAIT do not block the port */
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     if (bind(fd, (struct sockaddr *)&at, len) != 0 || listen(fd, 1) != 0) {
         close(fd);
@@ -199,7 +199,8 @@ Test(ddprun_plan, without_a_number_there_is_one_worker_per_gpu_and_more_are_refu
     cr_expect(strstr(r.err, "3") != NULL && strstr(r.err, "2") != NULL, "%s", r.err);
 }
 
-/* Run a script while two processes, pid 1 and this test, compute on GPU 1, which admits only one process. */
+/* Run a script while the fake driver reports that two processes, pid 1 and this test, compute on GPU 1. The fake driver
+ * also reports that GPU 1 has the compute mode Exclusive_Process. */
 static struct run_result run_on_busy_gpus(const char *option, const char *script)
 {
     char rows[200];
@@ -342,8 +343,8 @@ Test(ddprun_torchrun, a_stream_that_is_not_teed_has_no_prefix_under_its_name)
     expect(text, 0, "[default0]:out 0\nout 1\n[default1]:err 1\nerr 0\n", NULL);
 }
 
-/* Tutorials use this command. Port 0 means any free port. No other node can learn which port was chosen, so ddprun must
- * not wait for another node. */
+/* Tutorials of torchrun use the endpoint localhost:0. Port 0 means any free port. No other node can learn which port
+ * was chosen, so ddprun must not wait for another node. */
 Test(ddprun_torchrun, an_elastic_job_of_one_node_takes_any_port)
 {
     static const char *const names[] = { "$D", "$T --no_python" };
@@ -578,7 +579,8 @@ Test(ddprun_python, is_that_of_the_active_environment)
            0, "v/bin/python\npython v/bin/python VIRTUAL_ENV is set\n", NULL);
 }
 
-/* A python in ddprun's directory need not be from ddprun's environment, because both may be in /usr/bin. */
+/* A python in ddprun's directory does not always belong to ddprun's environment, because ddprun and this python may
+ * both be in /usr/bin. So ddprun looks for pyvenv.cfg or for its own package. */
 Test(ddprun_python, is_that_of_the_environment_that_ddprun_is_installed_in)
 {
     expect(PYTHONS

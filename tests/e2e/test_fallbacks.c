@@ -70,7 +70,8 @@ static void need_nobody(void)
         cr_skip_test("skipped, because uid 65534 cannot reach %s", bin("ddprun"));
 }
 
-/* Run on a kernel without the system calls `calls`. */
+/* Run ddprun as on a kernel without the system calls `calls` (tests/prog/without.c). Expect exit code 0, and the text
+ * `says` in the error output. */
 static void expect_fallback(const char *calls, const char *contain, const char *says)
 {
     struct run_result r =
@@ -92,7 +93,7 @@ Test(fallbacks, a_pidfd_that_cannot_be_signalled_is_not_used)
     expect_fallback("pidfd_send_signal", "--contain=plain", "pidfd_open is not");
 }
 
-/* The error must name the file of the option, and not only the secret. */
+/* The error must name the option --make_secret and its file, and not only the secret. */
 Test(fallbacks, a_secret_without_random_numbers_names_its_file)
 {
     const char *argv[] = { bin("tests/prog/without"), "getrandom",    "--", bin("ddprun"),

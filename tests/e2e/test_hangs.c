@@ -254,7 +254,8 @@ Test(hangs, only_lines_that_match_are_progress, .init = make_dir, .fini = test_d
     cr_expect_not(r.timed_out);
 }
 
-/* The process on GPU 1 is this test. This test begins to use the GPU after the start of the job. Node 1 has no GPU. */
+/* Some steps after the start of the job, the fake driver begins to report the process of this test on GPU 1 of node 0.
+ * Node 1 has no GPU. */
 Test(hangs, a_process_on_a_gpu_is_named_with_the_hang_on_every_node, .init = make_dir, .fini = test_dir_close)
 {
     struct run_process *nodes[NODES];
@@ -523,8 +524,8 @@ static void expect_scene(const struct scene *scene, struct run_process *job)
               scene->words, scene->code, r.err);
 }
 
-/* Return whether the scene is part of this run. A loop takes a whole processor until its report, so with a sanitizer
- * only the other scenes run. */
+/* Return true if the scene is part of this run. In the scenes of RANK_LOOPS, a rank uses a whole processor until ddprun
+ * reports the loop. So with a sanitizer, only the other scenes run. */
 static bool is_tried(const struct scene *scene)
 {
     return !bin_is_sanitized() || strcmp(scene->code != NULL ? scene->code : "", "[RANK_LOOPS]") != 0;

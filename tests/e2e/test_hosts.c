@@ -683,7 +683,7 @@ HOSTS_TEST(a_host_that_is_killed_before_the_job_begins_ends_the_wait_of_all)
     cr_assert(run_until_error(p, "reports: waiting for node 0's store", 100000));
     const pid_t starter = procstat_child(run_pid(p), 0);
     pid_t agent = starter > 0 ? procstat_child(starter, 1) : 0, guardian = 0, child;
-    /* below the shells: relay, guardian, agent */
+    /* the relay, the guardian and the agent, in this order, are the last descendants of the remote shell */
     while (agent > 0 && (child = procstat_child(agent, 0)) > 0) {
         guardian = agent;
         agent = child;
@@ -761,8 +761,8 @@ HOSTS_TEST(a_full_disk_is_named_before_the_job_and_stops_only_logs_on_it)
     PRINTS(r, "ran");
 }
 
-/* The shell of this host has a real limit of processes, so it cannot fork. The shell does not run as root, because the
- * limit does not bind root. */
+/* The remote shell of host `nproc` has a real limit of processes, so this shell cannot fork. The shell does not run as
+ * root, because the limit does not bind root. */
 HOSTS_TEST(a_host_without_room_for_processes_is_named)
 {
     char command[700];
@@ -1221,7 +1221,8 @@ HOSTS_TEST(a_relay_that_a_signal_ends_reports_no_lost_connection)
     SAYS(r, "SIGTERM");
 }
 
-/* The relay does not answer, so the starter kills the remote shell. The reason is the first signal of the user. */
+/* The relay does not answer, so the starter kills the remote shell. The exit code of the job is that of SIGINT,
+ * the user's first signal. */
 HOSTS_TEST(a_host_that_does_not_answer_to_two_stops_ends_by_the_first)
 {
     skip_without_children();
@@ -1242,8 +1243,8 @@ HOSTS_TEST(a_host_that_does_not_answer_to_two_stops_ends_by_the_first)
 
 /* Send SIGTERM to two processes, as a batch system does: to the relay and the ddprun of the second host, or to both
  * processes of the starter. ddprun must treat the two signals as one request, so the worker must keep its whole grace
- * period. The worker needs 2 s to handle SIGTERM. If a relay only lost its connection, ddprun would kill the workers
- * after 500 ms, and the test would fail. */
+ * period. The worker needs 2 s to handle SIGTERM. If a relay loses its connection but gets no signal, ddprun kills the
+ * workers after 500 ms. In this case the test would fail. */
 static void expect_grace(bool at_starter)
 {
     char command[600];
@@ -1453,7 +1454,8 @@ HOSTS_TEST(sigusr1_reaches_the_workers_of_all_hosts)
 /* HOPS lists the hosts on the way to a host, for example "/n5/n69". */
 HOSTS_TEST(seventy_hosts_start_as_a_tree)
 {
-    training_skip_same_threads(); /* test a_tree_passes_input_folds_lines_and_collects_files has the same threads */
+    /* test a_tree_passes_input_folds_lines_and_collects_files runs the same threads */
+    training_skip_same_threads();
     struct run_result r = JOB("--hosts=n[0-69]", shell, "--node_timeout=60s", "sh", "-c", "echo at $HOPS");
     EXPECT(r, 0);
     cr_expect_eq(count(r.out, "] at /n"), 70, "%s", r.out);
@@ -1466,7 +1468,8 @@ HOSTS_TEST(seventy_hosts_start_as_a_tree)
 HOSTS_TEST(at_most_32_remote_shells_start_at_once)
 {
     char path[300];
-    training_skip_same_threads(); /* test ranks_follow_the_list_and_every_line_names_its_host has the same threads */
+    /* test ranks_follow_the_list_and_every_line_names_its_host runs the same threads */
+    training_skip_same_threads();
     snprintf(path, sizeof(path), "%s/on", dir);
     cr_assert_eq(mkdir(path, 0755), 0);
     gate_shut();
@@ -1535,7 +1538,8 @@ HOSTS_TEST(a_relay_that_holds_the_stores_port_answers_only_probes)
  * starts these hosts itself. With --ssh_fanout the user has requested the tree, so the missing key is an error. */
 HOSTS_TEST(a_host_that_its_host_does_not_reach_starts_from_here_or_is_named)
 {
-    training_skip_same_threads(); /* test a_tree_passes_input_folds_lines_and_collects_files has the same threads */
+    /* test a_tree_passes_input_folds_lines_and_collects_files runs the same threads */
+    training_skip_same_threads();
     struct run_result r =
         JOB("--hosts=n[0-15],locked[16-63]", shell, "--node_timeout=60s", "sh", "-c", "echo at $HOPS");
     EXPECT(r, 0);

@@ -70,8 +70,8 @@ static void install(const char *version, const char *library)
     snprintf(exec_entry, sizeof(exec_entry), "PYTHON_EXEC=%s/bin/python3.99", dir);
 }
 
-/* Install a fake torch. Its libtorch_cpu.so is a link to the library that contains `function`, because ddprun searches
- * this file for libuv. */
+/* Install a fake torch. Its libtorch_cpu.so is a link to the library that contains `function`. ddprun reads
+ * libtorch_cpu.so to detect whether torch has libuv, so the choice of `function` determines the result. */
 static void install_library_of(const char *version, void *function)
 {
     Dl_info where;

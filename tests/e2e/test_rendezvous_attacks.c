@@ -1,6 +1,6 @@
-/* Tests of ddp-rendezvous under attack by broken, rude and greedy clients. A normal client works beside each of them,
- * and the server's memory and CPU time stay bounded. The same bytes stopped PyTorch's own TCPStore, or made it use much
- * memory. */
+/* Tests of ddp-rendezvous under attack by broken, rude and greedy clients. In most tests, a normal client is connected
+ * during the attack, and must be served afterwards. The server's memory and CPU time must stay bounded. The bytes of
+ * these attacks stopped PyTorch's own TCPStore, or made the TCPStore use much memory. */
 #include "base/clock.h"
 #include "run.h"
 #include "procstat.h"

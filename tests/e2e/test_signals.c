@@ -237,7 +237,7 @@ Test(signals_e2e, a_worker_that_is_stopped_is_named_and_goes_on)
 
 /* --- repetition -------------------------------------------------------------------------------------------------- */
 
-/* pkill, scancel and systemd signal both. */
+/* pkill, scancel and systemd send a signal to both the guardian and the agent. */
 Test(signals_e2e, one_request_to_both_processes_is_one_request)
 {
     struct run_process *p =

@@ -260,7 +260,8 @@ ParameterizedTestParameters(stacks_e2e, a_py_spy_that_fails_is_named_and_costs_n
         { "kill -SEGV $$", "by signal 11" },
         { "echo hello", "no stacks" },
         { "echo '[{\"frames\":[{'", "no stacks" },
-        { "head -c 100000000 /dev/zero | tr '\\0' a", "py-spy printed" }, /* then "more ..." or "no stacks" */
+        /* this note continues with "more than ... MiB" or with "no stacks" */
+        { "head -c 100000000 /dev/zero | tr '\\0' a", "py-spy printed" },
         { "echo 'Error: no such thing' >&2; exit 4", "exit code 4: Error: no such thing" },
         { "echo 'Permission denied' >&2; exit 1", "cannot read" },
     };
@@ -598,7 +599,7 @@ Test(stacks_e2e, the_child_of_a_worker_is_listed_with_its_state)
     end(p);
 }
 
-/* --- with the real one ------------------------------------------------------------------------------------ */
+/* --- with the real py-spy --------------------------------------------------------------------------------- */
 
 /* Start two workers that run the Python program `text`, with the real py-spy in PATH. */
 static struct run_process *start_python(const char *text)

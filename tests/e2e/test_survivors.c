@@ -44,10 +44,10 @@ static void expect_clean(const char *const argv[])
                  failed != NULL ? failed : end_of(r.out));
 }
 
-/* Workers of the kind "chains" use the whole machine, so no entry combines them with another kind. CHAINS has only the
- * faults that hit the guardian or the agent, because either process may have to end the chains. A sanitized build uses
- * `few`, without chains, because such a build is too slow to win a race against chains. Daemons are enough to find
- * wrong memory accesses. */
+/* Workers of the kind "chains" use the whole machine, so no entry combines this kind with another kind. CHAINS has only
+ * the faults that hit the guardian or the agent, because each of these two processes must be able to end the chains. A
+ * sanitized build uses the list `few`, whose only kind is "daemon". Such a build is too slow to kill all processes of
+ * "chains", because these processes fork again and again. The kind "daemon" is enough to find wrong memory accesses. */
 #define ALL    "term,guardian,agent,both,hangup,oom"
 #define CHAINS "chains", "term,guardian,agent,both"
 ParameterizedTestParameters(survivors, nothing_outlives_its_job_and_no_other_job_is_touched)

@@ -68,7 +68,7 @@ static const char worker[] = "#!/bin/sh\n"
 /* --- permitted differences -------------------------------------------------------------------------------- */
 
 enum how {
-    MINE,      /* one launcher may lack the variable; if both set it, only the values of `_` may differ */
+    MINE,      /* one launcher may lack the variable; two values must be equal, except for the variable "_" */
     VALUE,     /* both launchers set the variable, to any value */
     DIRECTORY, /* equal except for the random part of the job's directory */
     OWN_FILE   /* both launchers set the variable; both values are empty, or neither is */

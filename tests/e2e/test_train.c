@@ -521,7 +521,8 @@ enum { STEPS = 6 };
 
 TestSuite(world, .init = test_dir_open, .fini = test_dir_close, .timeout = 240);
 
-/* Two hosts: each has one half of the ranks (`halves`), or every second rank (`turns`). */
+/* Commands that divide the ranks between two hosts. With `halves`, each host has one half of the ranks. With `turns`,
+ * each host has every second rank. */
 static const char *const halves[] = { "sh", "-c",
                                       "DDP_TEST_HOST=h$((RANK * 2 / WORLD_SIZE)) exec \"$0\" \"$@\"", NULL };
 static const char *const turns[] = { "sh", "-c", "DDP_TEST_HOST=h$((RANK % 2)) exec \"$0\" \"$@\"", NULL };
@@ -585,7 +586,7 @@ Test(world, who_goes_on_in_the_middle_of_an_epoch_gets_the_same)
     free(one);
 }
 
-/* The models have layers for normalization, attention and convolution, and their images are augmented. */
+/* The two models have layers for normalization, attention and convolution. The images of resnet20 are augmented. */
 Test(world, equal_for_every_kind_of_model)
 {
     static const char gpt2[] =

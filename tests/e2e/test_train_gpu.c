@@ -261,7 +261,7 @@ TestSuite(gpu_world, .init = open_gpu, .fini = test_dir_close);
 
 enum { STEPS = 3 };
 
-/* Three steps; the last step has eight samples in eight shards. */
+/* With these options `train` does three steps. The last step has eight samples, one for each of the eight shards. */
 #define PICTURES                                                                                         \
     "--model mlp --data @/pictures --optimizer adamw --lr 0.01 --clip 0.5 --global_batch 16 --epochs 1 " \
     "--quiet "                                                                                           \

@@ -383,6 +383,6 @@ Test(train_dies, a_worker_that_computes_something_else_is_named_before_it_is_sav
     EXPECT(r, 1);
     cr_expect(strstr(r.err, "step 6 ") && strstr(r.err, "rank 2 differ"), "%s", r.err);
     cr_expect_neq(access(test_path("ckpt/step-00000006"), F_OK), 0);
-    /* step 3 and not 4, because a thread may still be writing the checkpoint of step 4 */
+    /* the test checks step 3 and not step 4, because a thread may still be writing the checkpoint of step 4 */
     cr_expect_eq(access(test_path("ckpt/step-00000003"), F_OK), 0);
 }

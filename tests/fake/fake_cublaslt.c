@@ -1,5 +1,5 @@
-/* fake_cublaslt.c -- the cuBLASLt of fake_gpu.h. To multiply two column-major matrices, it adds the products in float,
- * in the order of the index. */
+/* fake_cublaslt.c -- the cuBLASLt of fake_gpu.h. The matrices are column-major. Each element of a product is a sum over
+ * an index k. The fake adds in float, from the lowest k to the highest. */
 #include "fake_gpu.h"
 
 #include "cuda/compute_abi.h"

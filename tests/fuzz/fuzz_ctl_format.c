@@ -1,5 +1,5 @@
-/* Any JSON as the answer of a store. Every formatter of ddpctl must print this answer as complete lines, without a
- * crash. */
+/* Pass any JSON to every formatter of ddpctl, as the answer of a store. Each formatter must print this answer as
+ * complete lines, without a crash. */
 #include "ctl/tables.h"
 
 #include <assert.h>

@@ -45,7 +45,7 @@ struct peer {
     struct buf unsent;
     struct launch *launch;
     int first_rank, asked_conn;
-    bool waits; /* the connection waits until a reply may be sent */
+    bool waits; /* may_reply has returned false, and hub_resume has not been called since then */
     enum trust trust;
     struct auth auth;
     const char *auth_job;            /* the job that AUTH has named */
@@ -173,7 +173,7 @@ static void note_close(void *user, conn_id conn, const char *why, bool is_news)
     forget(p);
 }
 
-/* Check the contract of may_reply: a connection that must wait sends nothing more until it is resumed. */
+/* Decide at random whether the hub may reply. After the result false, return false until hub_resume is called. */
 static bool may_reply(void *user, conn_id conn, uint64_t bytes)
 {
     struct peer *p = find_peer(conn);
@@ -406,7 +406,7 @@ static void ask(struct peer *p)
 
 /* --- c10d requests -------------------------------------------------------------------------------------- */
 
-/* Append a key of PyTorch or ddprun, or a plain key. A number follows '/'. */
+/* Append a key of PyTorch or ddprun, or a plain key. If the key ends with '/', usually append a number, too. */
 static void put_key(struct peer *p)
 {
     static const char *const keys[] = {

@@ -1,5 +1,6 @@
-/* Environments that any user may set. ddprun must either reject an environment, or read, apply and print it. The input
- * contains the text of a file and then the variables. Each of these texts ends with a NUL. */
+/* Use the input as an environment, which any user may set. ddprun must either reject an environment, or read, apply and
+ * print the environment. The input contains the text of a file and then the variables. Each of these texts ends with a
+ * NUL. */
 #include "cli/cli.h"
 #include "plan/hosts.c"
 #include "plan/scheduler.h"

@@ -427,7 +427,7 @@ void trials_of_large_counts(struct rank *me)
     room_close(&room);
 }
 
-/* Return the FNV-1a hash. The first `hash` is 0xcbf29ce484222325. */
+/* Return `hash` after adding `len` bytes as FNV-1a does. `hash` is the result of an earlier call or any first value. */
 uint64_t trial_hash(uint64_t hash, const void *data, size_t len)
 {
     for (size_t i = 0; i < len; i++)

@@ -573,7 +573,7 @@ bool has_parts(const char *text, const char *parts)
 
 /* --- daemon ----------------------------------------------------------------------------------------------- */
 
-/* The test's own limit applies. */
+/* Let a daemon run for up to 10 minutes, and not only for PATIENCE_MS, because the test itself has a time limit. */
 static const struct run_options as_long_as_the_test = { .timeout_ms = 600000 };
 
 static struct daemon wait_ready(struct run_process *process)

@@ -390,7 +390,8 @@ void host_off(struct hosts *net, int index)
  *     node2 --- p2 '              node1 (10.8.1.2) --- p1 (10.8.1.254)
  *                                 node2 (10.8.2.2) --- p2 (10.8.2.254)
  *
- * The bridge's network namespace, also the router, has everything but the nodes. */
+ * Everything except the nodes is in the network namespace of the bridge. With HOSTS_NAT, this namespace is also the
+ * router. */
 
 /* Return true if a router separates host `index` from the bridge. */
 static bool is_inside(enum hosts_kind kind, int index)

@@ -5,15 +5,15 @@
  *           .node = { [0] = { .exit = 125 }, [1] = { .exit = KILLED } })
  *
  * ddprun runs on `hosts` hosts (2 by default). Node i has these options, in this order: "--nnodes=N --node_rank=i
- * --master_addr=10.9.0.1", where N is `hosts` (left out if `elastic` is set); "--nproc_per_node=2 --grace=2";
- * `options`; the options of the node. Spaces separate the words of options and of `program`. The first word of
- * `program` is a path, or the name of a program of the tests.
+ * --master_addr=10.9.0.1", where N is `hosts`; "--nproc_per_node=2 --grace=2"; `options`; the options of the node. If
+ * `elastic` is set, node i does not have the first three options. Spaces separate the words of options and of
+ * `program`. The first word of `program` is a path, or the name of a program of the tests.
  *
- * A member with expected texts has one or more texts, separated by '|', which must be on stderr in this order. Every
- * node prints `says`, except a node that is KILLED or `silent_on`. Node i also prints node[i].says. The time limit for
- * both is `within_ms` after the fault, or after the start if the scene has no fault. For node i, node[i].within_ms
- * replaces this limit. Node i prints node[i].ends at any time. A node with exit code ANY may have any exit code. At the
- * end no process may remain on any host. */
+ * The members `says` and `ends` contain one or more texts, separated by '|'. A node must print these texts on stderr in
+ * this order. Every node prints `says`, except a node that is KILLED or `silent_on`. Node i also prints node[i].says.
+ * The time limit for both is `within_ms` after the fault, or after the start if the scene has no fault. For node i,
+ * node[i].within_ms replaces this limit. Node i prints node[i].ends at any time. A node with exit code ANY may have any
+ * exit code. At the end no process may remain on any host. */
 #ifndef TESTS_LIB_SCENE_H
 #define TESTS_LIB_SCENE_H
 
@@ -198,7 +198,7 @@ void after_heal(struct play *play);       /* remove rules, plug in cables, conti
  *     SCENE(waits, two_hosts, .options = "--nproc_per_node=1", .before = train_make_data,
  *           .program = TRAIN_TEN_STEPS(two_hosts), .after = train_expect_one_hosts_bits, ...) */
 
-/* The scene's own directory begins with this. */
+/* The path of a scene's directory is TRAIN_PLACE, followed by the name of the scene. */
 #define TRAIN_PLACE       "/tmp/ddprun-test-train-"
 #define TRAIN_DATA(scene) "train --data " TRAIN_PLACE #scene " "
 /* Train ten steps of two ranks, and keep the gradients. */

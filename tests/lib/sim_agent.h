@@ -32,7 +32,7 @@ struct asim_worker {
 struct asim_event {
     struct agent_event event;
     uint64_t order; /* number of this event; among events of the same time, the lower number is first */
-    int attempt;    /* attempt in which this event was scheduled; read only if the event is a worker's end */
+    int attempt;    /* attempt in which this event was scheduled; used only for the end of a worker */
 };
 
 struct asim {
@@ -62,7 +62,7 @@ struct asim {
     struct buf trace;
 };
 
-/* Initialize workers that all run forever and die of SIGTERM at once. */
+/* Initialize an agent with `nproc` workers. No worker ends by itself, and SIGTERM ends each worker at once. */
 void asim_init(struct asim *sim, int nproc, uint64_t grace_ms);
 void asim_init_with(struct asim *sim, const struct agent_options *options);
 void asim_free(struct asim *sim);

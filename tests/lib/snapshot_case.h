@@ -24,7 +24,7 @@
 #define LIST(name, type, ...) \
     .name = (const struct type[]){ __VA_ARGS__ }, .n_##name = LEN(((const struct type[]){ __VA_ARGS__ }))
 
-/* Nodes. The number `n` selects host, address and boot id. */
+/* Make a node. The number `n` selects the node's host, address and boot id. */
 #define NODE(n, ...)                                                                                    \
     {                                                                                                   \
         .host = "n" #n, .addr = "10.9.0.1" #n, .own = "", .boot_id = "boot" #n, .version = "0.1.0",     \
@@ -41,7 +41,7 @@
         .code = why, .words = "words", .host = "n" #n, .addr = "", .node_rank = n, .pid = 900 + (n), \
         .times = 1, .ago_ms = 4000, __VA_ARGS__                                                      \
     }
-/* Rank `n`, which waits in a barrier, or for a key. */
+/* Make rank `n`, which waits in a barrier (IN_BARRIER) or for a key (AT_KEY). */
 #define IN_BARRIER(n, barrier)                                                                     \
     {                                                                                              \
         .rank = n, .host = "n0", .pid = 70 + (n), .started = true, .met = true, .connected = true, \

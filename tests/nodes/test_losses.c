@@ -1,4 +1,5 @@
-/* Nodes that are lost while a job runs. Every other node names the host of the lost node, and ends. */
+/* Nodes are lost, or connections break, while a job runs. If a node is lost, every other node names the host of the
+ * lost node, and ends. */
 #include "job.h"
 #include "scene.h"
 

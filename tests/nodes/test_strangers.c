@@ -44,9 +44,9 @@ static struct run_result stranger(const struct host *from, const char *as, const
     return host_run(from, argv);
 }
 
-/* Make all attacks, and expect that the store closes each connection. If `answers` is false, the store must send
- * nothing before it closes. This is the case if the store closes connections of the attacker's user as soon as it has
- * accepted them. If `answers` is true, the store may answer IDENTIFY with an error text, but must send nothing else. */
+/* Make all attacks, and expect that the store closes each connection. If `answers` is false, the store closes
+ * connections of the attacker's user as soon as it has accepted them, so it must send nothing. If `answers` is true,
+ * the store must answer IDENTIFY with an error, and must send nothing else. */
 static void expect_refused(const struct host *from, const char *as, bool answers)
 {
     for (size_t i = 0; i < sizeof(attacks) / sizeof(attacks[0]); i++) {
@@ -355,7 +355,7 @@ SCENE(strangers, another_user_of_the_stores_host_fills_and_stalls_nothing, .prog
 
 /* Attack from node 1, whose agent is asked about each connection. The gate does not limit the number of connections
  * from a node. The store stops reading from a stranger of which it holds more than 64 KiB. The last read adds at most
- * 64 KiB, so the store holds at most 128 KiB of each of 200 strangers. */
+ * 64 KiB, so the store holds at most 128 KiB of each of 200 strangers. The test allows 192 KiB for each of them. */
 static void besiege_from_node(struct play *play)
 {
     besiege(play, 1, "setpriv --reuid=65534 --regid=65534 --clear-groups", "10.9.0.2", 200 * 192);
@@ -457,7 +457,7 @@ static void encode_calls(char *calls[CALLS])
     }
 }
 
-/* How the attacker begins. */
+/* The attacker begins a connection in one of these ways. */
 enum { AT_ONCE, AFTER_IDENTIFY, WITH_OTHER_SECRET, WITH_WRONG_PROOF, STARTS };
 
 /* Begin a connection in the way `start`, and send the call `text`. The attacker's secret differs from the job's secret.
@@ -556,7 +556,8 @@ SCENE(strangers, a_third_host_takes_no_place_and_ends_no_rank, .hosts = 3,
 
 /* --- recorded and changed messages -------------------------------------------------------------------------- */
 
-/* Prints, in hexadecimal, what this host has sent on the agent's connection, which contains a `join`. */
+/* This program records packets until SIGTERM. It then prints, in hexadecimal, the bytes that this host has sent on the
+ * agent's connection. The agent's connection is the one with a `join`. */
 static const char recorder[] = "import signal,socket,sys\n"
                                "s=socket.socket(socket.AF_PACKET,socket.SOCK_RAW,socket.ntohs(3))\n"
                                "s.setsockopt(socket.SOL_SOCKET,33,1<<24)\n" /* SO_RCVBUFFORCE */

@@ -21,7 +21,8 @@ static inline bool page_put_fields(struct buf *out, const struct op *op)
     return ok && buf_printf(out, "|");
 }
 
-/* Append the table of requests as Markdown, because readers see the page on a web site and in an editor. */
+/* Append the table of requests. The table is Markdown, because readers see the page both on a web site and in an
+ * editor. */
 static inline bool page_of_requests(struct buf *out)
 {
     static const struct {

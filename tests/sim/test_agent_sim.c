@@ -1,5 +1,5 @@
-/* Runs of one node from start to end: the agent's effects when workers end, fail, ignore signals or leave processes
- * behind. */
+/* Simulate one node from start to end. The tests check the agent's effects when workers end, fail, ignore signals or
+ * leave processes behind. */
 #include "ddp/error.h"
 #include "sim_agent.h"
 

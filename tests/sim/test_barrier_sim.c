@@ -1,4 +1,5 @@
-/* Named barriers in a job: a simulated clock, an agent, and workers that arrive, wait and die. */
+/* Tests of named barriers in a simulated job. The job has a simulated clock, an agent, and workers that arrive, wait
+ * and die. */
 #include "sim_hub.h"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,4 @@
-/* Nodes that wait for each other on a simulated clock: which node gets which finding, when, and with which
+/* Nodes wait for each other on a simulated clock. The tests check which node gets which finding, when, and with which
  * text. */
 #include "sim_hub.h"
 #include "run.h"

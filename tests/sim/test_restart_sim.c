@@ -274,7 +274,8 @@ Test(restart_sim, a_victim_after_the_cause_changes_nothing, .fini = done)
     cr_assert_eq(agent_worker(sim.agent, 0)->verdict, WORKER_VICTIM);
 }
 
-/* No other worker fails: the victim is the cause, and the others are stopped. */
+/* Worker 0 exits because of a lost peer, but no other worker fails. After AGENT_DOUBT_MS, worker 0 is the first
+ * failure, and the agent stops worker 1. */
 Test(restart_sim, a_lone_victim_is_the_cause_after_a_second, .fini = done)
 {
     asim_init(&sim, 2, 30000);

@@ -1,6 +1,6 @@
 /* Attacks on AUTH and on the calls of agents, over real sockets. The attacker replays recorded bytes, sends the store's
- * bytes back, or turns an operator into an agent. Other attackers change one bit of each message, or report ranks of
- * another node. */
+ * bytes back, or tries to become an agent with the messages of an operator. Other attackers change one bit of each
+ * message, or report ranks of another node. */
 #include "auth_peer.h"
 #include "store_peers.h"
 

@@ -1,5 +1,5 @@
-/* Every collective with real processes: types, operations, sizes, roots, private and shared memory, exact values.
- * ranks.h has the comparisons. */
+/* Tests of every collective with real processes. The tests use all types and operations, different sizes and roots, and
+ * private and shared memory. All values must be exact. ranks.h has the comparisons. */
 #include "core/collective_check.c"
 #include "core/comm_thread.h"
 #include "core/context.h"
@@ -158,7 +158,8 @@ Test(collectives, a_process_may_meet_the_others_again, .timeout = 180)
     ranks_all_well(3, three_contexts, RANKS_DDPRUN_STORE, NULL);
 }
 
-/* Longer than SLACK_MS of core/bootstrap.c, the extra time for which other ranks wait for an error report of rank 0. */
+/* LATER_THAN_SLACK_US is longer than SLACK_MS of core/bootstrap.c. SLACK_MS is the extra time for which the other ranks
+ * wait for an error report of rank 0. */
 enum { LATER_THAN_SLACK_US = 700000 };
 
 static void wait_as_long_as_can_be_said(struct rank *me)

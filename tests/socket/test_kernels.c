@@ -1,5 +1,5 @@
-/* GPU kernels of train (worker/train/cuda/) against the layers of the CPU, for each type of values. The sizes do not
- * fill a block, and each run has new random numbers. On machines without a GPU the kernels run on a fake GPU
+/* Compare the GPU kernels of train (worker/train/cuda/) with the layers of the CPU, for each type of values. The sizes
+ * do not fill a block, and each run has new random numbers. On machines without a GPU the kernels run on a fake GPU
  * (tests/fake/shim.h). */
 #include "numbers.h"
 

@@ -1,4 +1,5 @@
-/* Like test_kernels.c, for the layers of images: convolutions, batch normalization, shortcuts, means. */
+/* Compare the GPU kernels of image layers with the CPU, as test_kernels.c does for other layers. The layers of images
+ * are convolutions, batch normalization, shortcuts and means. */
 #include "numbers.h"
 #include "train/models/resnet.c"
 

@@ -1,5 +1,5 @@
-/* The loader: the same batches for any number of threads, errors that reach the caller, and a stop in the middle of an
- * epoch. */
+/* Tests of the loader. The batches must be the same for any number of threads, and errors must reach the caller. A run
+ * may stop in the middle of an epoch. */
 #include "ddp/context.h"
 #include "ddp/loader.h"
 #include "ddp/sampler.h"

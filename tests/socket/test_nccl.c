@@ -148,7 +148,7 @@ static void *copy_in_a_thread(void *user)
     return NULL;
 }
 
-/* Reduce host memory. This call also asks CUDA for the kind of memory. */
+/* Reduce a value in host memory. The all-reduce asks CUDA whether this value is in device memory. */
 static void *reduce_in_a_thread(void *user)
 {
     struct copier *c = user;
@@ -210,9 +210,9 @@ Test(nccl, both_buffers_lie_in_one_kind_of_memory, .timeout = 120)
     expect_all_well(2, mix_memories, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Make up to six calls, until a call fails. Rank `dies` is killed before its fourth call; -1 means no rank. `step_ms`
- * is the timeout of a call; 0 means the default. Then make one more call. This call and ddp_finalize must return the
- * same status as the last of the six or fewer calls. */
+/* Make six calls, or fewer if a call fails. Rank `dies` is killed before its fourth call; if `dies` is -1, no rank is
+ * killed. `step_ms` is the timeout of a call; 0 means the default. Then make one more call. The additional call and
+ * ddp_finalize must return the same status as the call before them. */
 static void call_until_it_fails(struct rank *me, int dies, uint32_t step_ms)
 {
     pretend_gpu();
@@ -390,7 +390,8 @@ Test(nccl, who_gives_up_frees_the_others, .timeout = 120)
     ranks_free(&run);
 }
 
-/* Allocate on rank 0. On rank 1, make the all-reduce with which an allocation exchanges the statuses of the ranks. */
+/* Allocate memory on rank 0, but call all_reduce on rank 1. The ranks also exchange the statuses of an allocation by
+ * such an all_reduce. Even so, the mismatch must be detected. */
 static void allocate_on_rank_0(struct rank *me)
 {
     pretend_gpu();

@@ -1,5 +1,5 @@
-/* The port that a rank opens for other hosts: which peers it accepts, how it answers the other peers, and the error of
- * a rank that cannot connect. */
+/* Tests of the port that a rank opens for other hosts. The tests check which peers the rank accepts, how the rank
+ * answers all other peers, and the error of a rank that cannot connect. */
 #include "cpu/net_connect.c"
 #include "ranks.h"
 
@@ -368,8 +368,8 @@ Test(net_door, something_else_on_the_port_is_told_apart)
     close(fd);
 }
 
-/* Hosts whose firewall opens the port of the store to the other hosts, but not the ports of ranks. Each test needs
- * root, because it runs in a new network namespace with a loopback and rules of nft. */
+/* In these tests, a firewall opens the port of the store to the other hosts, but not the ports of ranks. Each test runs
+ * in a new network namespace with a loopback and rules of nft, so each test needs root. */
 
 #define PORTS "21100-21119"
 

@@ -176,7 +176,8 @@ Test(proc, a_name_is_looked_up_along_path)
     cr_expect_eq(proc_find("/bin/sh", "", out, 4), ENAMETOOLONG);
 }
 
-/* The directory may contain the program or not, so the error must not name a program without permission. */
+/* This user may not search the directory, so the directory may contain the program or not. The error must be ENOENT.
+ * EACCES would mean that the program exists, but is not executable. */
 Test(proc, a_directory_of_path_that_cannot_be_searched_does_not_contain_the_program)
 {
     char out[4096], dir[] = "/tmp/ddp-locked-XXXXXX";

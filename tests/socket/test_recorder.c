@@ -1,4 +1,5 @@
-/* The flight recorder of real ranks: when its file is written, and which handler gets SIGUSR1. */
+/* Tests of the flight recorder with real ranks. The tests check when a rank writes the file of its record, and which
+ * handler gets SIGUSR1. */
 #include "job.h"
 #include "run.h"
 #include "ranks.h"

@@ -1,5 +1,5 @@
-/* The reducer with real processes: the parameters of rank 0 on all ranks, averages, the order of buckets, and errors
- * for misuse. */
+/* Tests of the reducer with real processes. All ranks must get the parameters of rank 0 and the averages of the
+ * gradients, for any order of readiness. Misuse must return an error. */
 #include "ranks.h"
 
 #include <criterion/criterion.h>
@@ -172,8 +172,8 @@ Test(reducer, a_model_that_differs_is_named_on_every_rank, .timeout = 30)
     expect_difference("more", "rank 2 has \"empty\" (f32 x 0)");
 }
 
-/* Steps of the reducer with real processes, on one host and on several, with and without a thread: each way to
- * average, the order of readiness, accumulation, buffers, unused parameters. */
+/* Tests of the reducer's steps with real processes, on one host and on several, with and without a thread. The tests
+ * check each way to average, the order of readiness, accumulation, buffers, and unused parameters. */
 
 enum { STEPS = 4 };
 

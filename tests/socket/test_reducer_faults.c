@@ -1,4 +1,5 @@
-/* Hooks, and faults: a rank with other options, steps that are not ended, a rank that dies. */
+/* Tests of the reducer's hooks and errors. In the tests of errors, threads or memory are short, a rank has other
+ * options, a step is not ended, or a rank dies. */
 #include "base/limits.h"
 #include "procstat.h"
 #include "ranks.h"

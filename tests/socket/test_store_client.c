@@ -1,4 +1,5 @@
-/* The store client against ddprun's own store, both in this process. */
+/* Tests of the store client. The store is ddprun's own store, or a fake store that follows a script. Client and store
+ * are both in this process. */
 #include "base/clock.h"
 #include "ddp/store.h"
 #include "run.h"
@@ -182,8 +183,8 @@ Test(store_client, a_wait_that_runs_out_names_the_first_missing_key)
     ddp_store_close(store);
 }
 
-/* The wait was cancelled. If the key of the wait is set later, no byte of an old answer comes between the new
- * answers. */
+/* When the time of a get has run out, the client cancels its wait for the key. If the key is set later, the store must
+ * not answer the cancelled wait, because the client would read this answer as the answer to its next request. */
 Test(store_client, a_wait_that_ran_out_leaves_nothing_behind)
 {
     ddp_store *store = connect_with(NULL), *other = connect_with(NULL);

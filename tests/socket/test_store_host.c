@@ -1,4 +1,5 @@
-/* test_store_host.c -- whether this node starts the store or joins one. Each plan is made from a command line. */
+/* test_store_host.c -- a node starts a store, or uses the store of another node. The plan of the node is made from a
+ * command line. */
 #include "command_line.h"
 #include "run.h"
 #include "auth/secret.h"
@@ -126,7 +127,8 @@ Test(store_host, node_1_joins_without_a_look_up, .fini = tear_down)
     cr_assert_eq(place.port, 29500);
 }
 
-/* The node does not know whether the store has a secret, so the finding names the node. */
+/* This node has no secret, and does not know whether the store of node 0 has one. So the finding blames this node, and
+ * not the store. */
 Test(store_host, a_node_without_a_secret_names_itself, .fini = tear_down)
 {
     FIND("--nnodes=2", "--node_rank=1", "--master_addr=203.0.113.9");

@@ -542,8 +542,8 @@ static void sleep_long(uv_check_t *check)
     uv_close((uv_handle_t *)check, NULL);
 }
 
-/* The store's message arrives while this process pauses, and may be in any buffer afterwards. The pause must not count
- * as silence of the store. */
+/* Pause this process twice: before and after the loop reads a message of the store. The pauses must not count as
+ * silence of the store. */
 Test(store_link_peers, a_store_that_spoke_before_we_slept_is_not_lost, .init = start_server,
      .fini = close_all)
 {

@@ -219,7 +219,8 @@ static void ignore_refused(void *user)
     (void)user;
 }
 
-/* Serve as a host that has the longest name and rejects all nodes, because a rejection contains the host name. */
+/* Serve as a host with the longest name. The store rejects all nodes, because each rejection contains the name of the
+ * host. */
 static void serve_with_long_name(void)
 {
     static const struct hub_refusal refusal = { "NO_SECRET", "no secret", "", ignore_refused, NULL };
@@ -514,7 +515,8 @@ static char *control(ddp_store *store, const char *request)
     return reply;
 }
 
-/* Repeat `request` until its answer contains `words`. Then the store has received the request of another thread. */
+/* Repeat `request` until its answer contains `words`. Such an answer shows that the store has received the request of
+ * another thread. */
 static void until_answer(ddp_store *ctl, const char *request, const char *words)
 {
     bool there = false;

@@ -118,8 +118,8 @@ static void go_on(struct launch *l, pid_t pid, int status)
     ptrace(PTRACE_CONT, pid, NULL, event != 0 ? 0L : (long)sig);
 }
 
-/* Note the end of a process. Do not count the launcher itself, or a traced process that ends before the launcher (the
- * agent). Count every other process as left behind. */
+/* Note the end of a process. Count the process as left behind, with two exceptions: the launcher itself, and a traced
+ * process (the agent) that ends before the launcher. */
 static void note_end(struct launch *l, pid_t pid, int status)
 {
     if (pid != l->pid) {

@@ -38,7 +38,8 @@ enum {
     EXIT_USAGE_ERROR = 2
 };
 
-/* Shared by all processes. */
+/* All processes share this struct. `strangers` counts the strangers that were started, and `hit` counts the signals to
+ * strangers. `last_signal` is the latest of these signals. All swarms end when `over` is true. */
 struct tally {
     _Atomic long strangers, hit;
     _Atomic int last_signal;

@@ -226,7 +226,7 @@ Test(ckpts, a_step_saved_again_replaces_the_first)
     cr_expect_str_eq(file, "other weights");
 }
 
-/* --- keeping -------------------------------------------------------------------------------------------- */
+/* --- which checkpoints are kept ------------------------------------------------------------------------- */
 
 Test(ckpts, the_last_few_and_every_nth_stay)
 {
@@ -751,7 +751,8 @@ Test(ckpts_disk, a_pipe_in_place_of_a_file_is_damage_and_not_waited_for, .timeou
     cr_expect(strstr(heard, "tensors.bin: not a plain file"), "%s", heard);
 }
 
-/* This failure must be an error. Without the error, the run would find no checkpoint and start from the beginning. */
+/* The directory of checkpoints cannot be read. ddp_ckpts_load must return an error. Without the error, the run would
+ * find no checkpoint and start from the beginning. */
 Test(ckpts_disk, a_directory_that_cannot_be_read_is_not_an_empty_one)
 {
     ddp_ckpt_point point;

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* For each option that takes a value: a value that differs from the default. */
+/* Each option that takes a value has a sample here. The sample differs from the default of the option. */
 static const char *const samples[OPTIONS] = {
     [OPT_NPROC_PER_NODE] = "3",
     [OPT_NNODES] = "1:1",

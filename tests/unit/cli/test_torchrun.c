@@ -81,7 +81,7 @@ static const char *variable(int local_rank, const char *name)
     return value != NULL ? text : NULL;
 }
 
-/* --- its options ------------------------------------------------------------------------------------------ */
+/* --- torchrun's options ----------------------------------------------------------------------------------- */
 
 Test(torchrun, run_path_gives_the_script_its_own_words, .fini = tear_down)
 {
@@ -164,7 +164,7 @@ Test(torchrun, its_variable_for_the_grace_time_is_the_weakest_default, .fini = t
     cr_assert_eq(cli.grace_ms, 9000);
 }
 
-/* --- its name --------------------------------------------------------------------------------------------- */
+/* --- ddprun under the name torchrun ----------------------------------------------------------------------- */
 
 Test(torchrun, defaults_are_its_own_under_its_name, .fini = tear_down)
 {

@@ -1,4 +1,4 @@
-/* Tests how libddp reads RANK, WORLD_SIZE and other variables. The environment is a list of texts. */
+/* Tests of how libddp reads RANK, WORLD_SIZE and other variables. The environment is a list of texts. */
 #include "core/environment.h"
 
 #include <criterion/criterion.h>

@@ -52,10 +52,10 @@ static void check_bits(const struct net_layout *l, ddp_dtype dtype, ddp_op op)
                  l->hosts, ddp_dtype_name(dtype), ddp_op_name(op));
 }
 
-/* A check of one layout of ranks on hosts. For every number of ranks, for_layouts tries hosts with blocks of
- * consecutive ranks, hosts with alternating ranks, and random hosts. The size of a block, or else the number of hosts,
- * goes from 1 to the number of ranks. For at most 7 ranks, for_layouts also tries every way to divide the ranks into
- * hosts with consecutive ranks. */
+/* A function of this type checks one layout of ranks on hosts. for_layouts calls this function for many layouts of
+ * `world` ranks. For each `size` from 1 to `world`, for_layouts makes three layouts: hosts with `size` consecutive
+ * ranks, `size` hosts with alternating ranks, and at most `size` hosts with random ranks. For at most 7 ranks,
+ * for_layouts also tries every way to divide the ranks into hosts with consecutive ranks. */
 typedef void (*check_fn)(const struct net_layout *layout, const void *user);
 
 static void with_layout(const uint16_t *host_of, int world, check_fn check, const void *user)

@@ -118,7 +118,8 @@ Test(diagnose_job, exactly_the_minimum_of_an_elastic_job_is_enough)
     cr_expect_eq(look(s).n, 0);
 }
 
-/* A node that never was in a round, and a node that has returned, are not the reason. */
+/* The finding explains why too few nodes are left. It must name neither node 5, which was never in a round, nor node 0,
+ * which has returned. */
 Test(diagnose_job, too_few_nodes_left_name_the_nodes_that_were_lost)
 {
 #define WENT(n, ...)                                                                                    \
@@ -568,7 +569,7 @@ Test(diagnose_job, a_key_that_a_busy_rank_has_not_set)
     expect_at(&d, 1, "KEY_NOT_SET", "key 'nccl_id'", "ranks 1-3 wait for key 'nccl_id'");
 }
 
-/* --- too much --------------------------------------------------------------------------------------------- */
+/* --- jobs with many ranks --------------------------------------------------------------------------------- */
 
 enum { WORLD = 4096 };
 
@@ -923,13 +924,14 @@ static const char *const examples[FINDING_CODES] = {
 #undef X
 };
 
-/* Expect that the sentence is the example of its row. */
+/* Expect that the sentence of `f` is the example in the row of FINDINGS with the code of `f`. */
 static void expect_sample(const struct finding *f)
 {
     cr_expect_str_eq(f->sentence, examples[f->code], "%s: %s", finding_code_name(f->code), f->sentence);
 }
 
-/* Expect that the snapshot has a finding with this code, and that its sentence is the example of the row. */
+/* Expect that the snapshot has a finding with this code. Its sentence must be the example in the row of FINDINGS with
+ * this code. */
 static void expect_sample_in(struct snapshot s, enum finding_code code)
 {
     const struct diagnosis d = look(s);

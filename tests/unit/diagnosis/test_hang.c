@@ -412,7 +412,8 @@ Test(hang, one_of_two_sleepers_beside_a_majority_is_not_named)
 Test(hang, too_many_places_give_no_verdict)
 {
     struct hang_case c = load("async", "async");
-    add_places(&c, 18); /* 16 places: ranks 0 and 2 share a place; rank 1 sleeps and does not count */
+    /* Rank 1 sleeps and does not count. The other 17 ranks are in 16 places, because ranks 0 and 2 share one. */
+    add_places(&c, 18);
     expect_verdict(&c, "RANK_SLEEPS", "rank 1 (n1, pid 71)", "is in wait_for_work (worker.py:");
     case_free(&c);
     c = load("async", "async");

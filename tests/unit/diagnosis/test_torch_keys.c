@@ -154,7 +154,8 @@ Test(torch_keys, are_told_in_utf_8)
 
 /* --- torch notes ---------------------------------------------------------------------------------------------- */
 
-/* The records of PyTorch's ranks: one for each barrier, one for each client. */
+/* Tests of the records about PyTorch's ranks. struct torch_meet describes a barrier, and struct torch_client describes
+ * a client. */
 
 static struct torch_meets meets;
 

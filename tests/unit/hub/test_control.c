@@ -95,7 +95,7 @@ Test(control, when_all_its_workers_have_gone_the_next_job_may_come)
     cr_assert_not_null(strstr(sim_control(&sim, OTHER, "{\"op\":\"status\"}"), "\"keys\":0"));
 }
 
-/* OTHER connects before rank 1 begins the attempt, and identifies itself after that. */
+/* OTHER connects before rank 1 declares the job with world size 2. OTHER sends IDENTIFY after this declaration. */
 Test(control, a_worker_that_connected_before_its_attempt_may_set_keys)
 {
     sim_worker(&sim, 0, 0, 4);
@@ -529,7 +529,7 @@ Test(control_rdzv, who_is_refused_hears_a_code_and_what_to_do)
     expect_in(answer, "\"advice\":\"");
     expect_in(answer, "\"ok\":false");
     expect_in(join(N2, 1, 3, ""), "\"code\":\"NNODES_DIFFERS\"");
-    expect_in(join(N2, 1, 2, ",\"job\":\"other\""), "\"ok\":true"); /* the first of two nodes */
+    expect_in(join(N2, 1, 2, ",\"job\":\"other\""), "\"ok\":true"); /* this job has no other node yet */
 }
 
 Test(control_rdzv, a_join_is_looked_at)
@@ -568,7 +568,7 @@ Test(control_rdzv, nobody_but_the_rendezvous_begins_an_attempt)
                   "cannot declare a job");
 }
 
-/* --- an end ---------------------------------------------------------------------------------------------------- */
+/* --- end of a round -------------------------------------------------------------------------------------------- */
 
 Test(control_rdzv, a_success_waits_for_all)
 {

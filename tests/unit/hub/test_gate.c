@@ -561,7 +561,7 @@ Test(gate, an_operator_with_the_secret_reads_and_changes_no_membership)
     cr_assert(has(call(FIRST, "{\"op\":\"join\",\"job\":\"demo\"}"), "is for agents"));
 }
 
-/* --- an agent's word -------------------------------------------------------------------------------------- */
+/* --- confirmation by an agent ----------------------------------------------------------------------------- */
 
 Test(gate, an_agent_at_its_address_opens_a_connection)
 {

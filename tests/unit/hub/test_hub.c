@@ -377,7 +377,7 @@ Test(hub, many_connections_come_and_go)
     }
 }
 
-/* --- many at once ---------------------------------------------------------------------------------------------- */
+/* --- many requests at once ------------------------------------------------------------------------------------- */
 
 enum { MANY = 20000 };
 
@@ -588,7 +588,7 @@ static void expect_words(const char *call, const char *words)
     cr_assert_not_null(strstr(answer, words), "%s -> %s", call, answer);
 }
 
-/* --- apart ----------------------------------------------------------------------------------------------------- */
+/* --- jobs do not affect each other ----------------------------------------------------------------------------- */
 
 Test(jobs, keys_of_two_jobs_do_not_mix)
 {
@@ -633,7 +633,7 @@ Test(jobs, the_same_barrier_name_is_two_barriers)
     cr_assert_eq(sim.conn[WORKER_B].out.data[0], 1);
 }
 
-/* --- assignment ------------------------------------------------------------------------------------------------ */
+/* --- jobs of clients, and questions about jobs ----------------------------------------------------------------- */
 
 Test(jobs, the_first_job_adopts_what_is_there)
 {
@@ -705,7 +705,7 @@ Test(jobs, a_node_says_nothing_about_another_job)
     cr_expect_eq(hub_nodes(sim.hub), 2);
 }
 
-/* --- forgotten ------------------------------------------------------------------------------------------------- */
+/* --- jobs without connections, and the quota ------------------------------------------------------------------- */
 
 Test(jobs, one_that_nobody_is_connected_to_is_forgotten_after_a_while)
 {

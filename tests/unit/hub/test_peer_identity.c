@@ -160,7 +160,8 @@ Test(vouch, a_spare_runs_no_ranks)
     vouch(A, "{\"op\":\"vouch\",\"conn\":20,\"rank\":0,\"pid\":77}", "{\"ok\":true}");
 }
 
-/* In the next attempt another process is this rank, so earlier reports do not apply to this process. */
+/* The agent has reported that the connection PLAIN belongs to rank 0. In the next attempt, another process is rank 0.
+ * So PLAIN must not count as a connection of rank 0 any more. */
 Test(vouch, it_is_forgotten_with_the_attempt)
 {
     node(A, "a");

@@ -1,4 +1,4 @@
-/* Tests of when a job is checked: the table of monitor.h, row by row. */
+/* Tests of when a job is checked: the table SCHEDULE of schedule.h, row by row. */
 #include "hub/monitor.h"
 
 #include "hub/session.h"
@@ -44,7 +44,7 @@ static void at(uint64_t now_ms)
     sim.hub->now_ms = now_ms;
 }
 
-/* --- a row: its state, the due flag, and the report of the check -------------------------------------------- */
+/* --- a row of SCHEDULE: its situation begins, its check is due, and the check makes a report ---------------- */
 
 static void miss_nodes(void)
 {

@@ -386,7 +386,8 @@ Test(torch_watch, children_of_ranks_are_no_second_launch)
     cr_expect(strstr(text, "[GROUP_TOO_LARGE]") != NULL, "%s", text);
 }
 
-/* After a broken connection, clients only read the counter again. Their time must not count from the clock's start. */
+/* The clients lose their connections, connect again, and then only read the counter. The report must count the wait
+ * from the new connections, and not from the start of the clock. */
 Test(torch_watch, clients_that_connect_again_have_waited_since_then)
 {
     static const conn_id conns[] = { RANK0, RANK1, OTHER0 };
@@ -609,7 +610,7 @@ Test(torch_watch, after_an_end_it_is_looked_again_soon)
     cr_assert_str_not_empty(told());
 }
 
-/* --- PyTorch leftovers ---------------------------------------------------------------------------------------- */
+/* --- ranks that give up --------------------------------------------------------------------------------------- */
 
 /* Tests of ranks that give up their wait for a group, and end. */
 

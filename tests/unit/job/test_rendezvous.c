@@ -195,7 +195,7 @@ Test(rendezvous, a_done_node_that_leaves_is_done_all_the_same)
     rsim_expect_part(&sim, "n0 < finish: done, exit 0/0/0\n");
 }
 
-/* --- stale ----------------------------------------------------------------------------------------------- */
+/* --- messages about another round ------------------------------------------------------------------------ */
 
 Test(rendezvous, what_is_said_of_another_round_changes_nothing)
 {
@@ -522,7 +522,7 @@ Test(rendezvous, every_word_of_the_protocol_is_there)
     cr_assert_str_eq(rdzv_state_word(RDZV_N_STATES), "?");
 }
 
-/* --- the table ------------------------------------------------------------------------------------------- */
+/* --- the table of states and events ---------------------------------------------------------------------- */
 
 /* Bring an elastic job of two to three nodes into `state`. n0 has joined in all states, n1 in all but the first. */
 static void enter_state(enum rdzv_state state)
@@ -616,8 +616,8 @@ static void walk(struct buf *out)
     cr_assert(buf_append(out, "", 1));
 }
 
-/* One row for each pair of a state and an event that has an effect. A row has state, event, new state (if it changes),
- * messages to nodes, and the first line of the log. */
+/* The text has one row for each state and each event that has an effect in this state. A row has the state, the event,
+ * the new state (if the state changes), the messages to nodes, and the first line of the log. */
 Test(rendezvous, every_cell_of_the_table)
 {
     static const char *const expected =

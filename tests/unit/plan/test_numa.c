@@ -1,4 +1,4 @@
-/* Tests of --numa_binding on machines described as text. Two of them:
+/* Tests of --numa_binding on two machines that are described as text:
  *
  *     a server         2 sockets with 2 nodes each; 4 cores and 2 GPUs on each node; cpu N and N + 16 are one core
  *     a small machine  one node; /sys reports node -1 for its GPU; 3 cores, one of which this process may not use */
@@ -34,9 +34,9 @@ static const char *lists(const char *path)
         snprintf(text, sizeof(text), "%d,%d\n", cpu % 16, cpu % 16 + 16);
     else if (sscanf(path, "/sys/devices/system/cpu/cpu%d/cache/index%d/%63s", &cpu, &index, rest) == 3 &&
              index < 4 && rest[0] == 't')
+        /* cache 1 has instructions; caches 0, 2 and 3 are unified */
         snprintf(text, sizeof(text), "%s\n", index == 1 ? "Instruction" : "Unified");
     else if (index < 4 && rest[0] == 'l')
-        /* cache 1 has instructions; caches 0, 2 and 3 are unified */
         snprintf(text, sizeof(text), "%d\n", index);
     else if (index == 3) /* two cores share cache 3; the list of the last pair has only its lowest CPU */
         snprintf(text, sizeof(text), cpu % 16 < 14 ? "%d-%d,%d-%d\n" : "%d\n", cpu % 16 / 2 * 2,

@@ -273,8 +273,9 @@ Test(scheduler, a_wrong_layout_names_numbers_and_both_ways_out)
 
 /* --- one worker for each task --------------------------------------------------------------------------- */
 
-/* Make the plan of task 2 of 4 with `n_gpus` GPUs, CUDA_VISIBLE_DEVICES `list`, and --share_gpu if `share`. Expect the
- * GPU `gpu`. */
+/* Make the plan of task 2 of 4 on a machine with `n_gpus` GPUs. If `share` is true, use --share_gpu. `list` is a
+ * variable that is added to the environment, such as "CUDA_VISIBLE_DEVICES=3". Expect the GPU `gpu`, or an error if
+ * `gpu` is NULL. */
 static void expect_task_gpu(bool share, int n_gpus, char *list, const char *gpu)
 {
     struct plan plan;

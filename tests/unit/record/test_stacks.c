@@ -201,7 +201,7 @@ Test(stacks, a_process_without_python_shows_the_state_of_its_threads)
     cr_assert_str_eq(brief(1, row_count() - 1), "rank 0: no py-spy\n");
 }
 
-/* --- what cannot be believed ------------------------------------------------------------------------------ */
+/* --- invalid input ---------------------------------------------------------------------------------------- */
 
 Test(stacks, other_texts_are_refused)
 {

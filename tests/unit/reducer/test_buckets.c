@@ -122,7 +122,7 @@ Test(buckets, impossible_parameters_are_refused)
     cr_assert_eq(bucket_plan_make(&plan, foreign, 1, &rule, &err), DDP_ERR_ARG);
 }
 
-/* --- PyTorch's own answers ---------------------------------------------------------------------------------------- */
+/* --- plans that PyTorch made -------------------------------------------------------------------------------------- */
 
 struct torch_case {
     const char *name, *sizes;

@@ -8,7 +8,7 @@
 
 enum { PARAMS = 5 };
 
-/* Buckets in the order of launching: [3 4] [1 2] [0]. */
+/* The buckets are launched in the order [3 4] [1 2] [0]. */
 static const ddp_param params[PARAMS] = {
     { .name = "embed", .count = 100, .dtype = DDP_F32 },
     { .name = "fc1.weight", .count = 60, .dtype = DDP_F32 },

@@ -505,7 +505,7 @@ Test(remote_relay, a_host_that_cannot_fork_has_one_finding)
     buf_free(&r.findings);
 }
 
-/* --- decisions -------------------------------------------------------------------------------------------------- */
+/* --- address of the store, and reasons of failed starts --------------------------------------------------------- */
 
 static const char *chosen(const char *own, const char *const *reached, int n)
 {

@@ -72,7 +72,8 @@ Test(oom_find_cause, kills_of_other_jobs_are_not_ours)
     cr_expect(e.oom_likely);
 }
 
-/* In version 2, an outer group also counts the kills of other jobs. */
+/* In version 2 of control groups, the counters of an outer group include the kills in all its inner groups. Some inner
+ * groups may belong to other jobs. */
 Test(oom_find_cause, kills_in_an_outer_group_are_not_ours)
 {
     struct oom_watch inner = INNER;

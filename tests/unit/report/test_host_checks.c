@@ -200,9 +200,10 @@ Test(host_findings, a_rank_of_another_agent_belongs_to_the_job)
     cr_expect_eq(owner_of_rank("j", "2", false), (int)GPU_OWNER_OTHER, "an earlier job of the same name");
 }
 
-/* --- loss ----------------------------------------------------------------------------------------------------- */
+/* --- loss of the store ---------------------------------------------------------------------------------------- */
 
-/* A frozen or unreachable node reports this. */
+/* Tests of the finding of a node that has lost the store. The finding names the reason: the node was frozen,
+ * unreachable, or slow to stop. */
 
 static struct finding found;
 

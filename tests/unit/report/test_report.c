@@ -72,7 +72,8 @@ static void expect_code(const char *code)
     buf_free(&json);
 }
 
-/* An exit that no finding describes has its exit code as its code. A hang explains more than the exit code. */
+/* The report has a code that the user can pass to `ddprun explain`. If the report has a finding about a hang, this code
+ * is the code of the finding. Without a finding, this code is the exit code. */
 Test(report, has_a_code_for_every_exit_that_can_be_explained, .fini = tear_down)
 {
     const struct finding hang = { .code = FINDING_RANK_SLEEPS, .sentence = "rank 1 sleeps" };

@@ -147,7 +147,8 @@ uint64_t bench_wrong(const struct bench_case *c, int rank, const void *out)
 
 /* --- bench options ---------------------------------------------------------------------------------------- */
 
-/* Parse a size such as "8", "64K", "1M" or "8G", or the factor of two sizes, which is at least 2. */
+/* Parse a size such as "8", "64K", "1M" or "8G", or a factor (--stepfactor) in the same form. Reject values below
+ * `least`, which is 2 for a factor and 0 or 1 for a size. */
 static ddp_status read_size(const char *value, size_t least, size_t *out, struct ddp_err *err)
 {
     uint64_t bytes;

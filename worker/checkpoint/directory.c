@@ -31,7 +31,7 @@ void ckpt_dir_warn(const struct ckpt_dir *dir, const struct ddp_err *err)
 }
 
 /* Report a failed operation on the file `name` of the directory. `what` names the operation, and errno has the reason.
- * If `is_removal` is true, another path would not help. */
+ * If `is_removal` is true, do not propose another path, because the files to remove are on this path. */
 static ddp_status fail_errno(const struct ckpt_dir *dir, const char *name, const char *what, bool is_removal,
                              struct ddp_err *err)
 {

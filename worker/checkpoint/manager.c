@@ -73,7 +73,8 @@ static void *writer(void *user)
     pthread_mutex_lock(&c->lock);
     while (c->state != STOP) {
         if (c->state == IDLE) {
-            pthread_cond_wait(&c->changed, &c->lock); /* the calls save and close wake this thread */
+            /* ddp_ckpts_save and ddp_ckpts_close wake this thread. */
+            pthread_cond_wait(&c->changed, &c->lock);
             continue;
         }
         pthread_mutex_unlock(&c->lock);
@@ -308,8 +309,8 @@ ddp_status ddp_ckpts_save(ddp_ckpts *c, const ddp_ckpt_point *point, const ddp_c
 
 /* --- loading -------------------------------------------------------------------------------------------- */
 
-/* Load the newest checkpoint that is not damaged. Any error except damage ends the search, because it may be
- * temporary. */
+/* Load the newest checkpoint that is not damaged. Any error except damage ends the search, because such an error may
+ * be temporary. */
 static ddp_status load_newest(const ddp_ckpts *c, const uint64_t *steps, size_t n_steps,
                               const ddp_ckpt_block *blocks, size_t n, ddp_ckpt_point *point,
                               struct ddp_err *err)

@@ -33,7 +33,8 @@ struct comm_setup {
     int rank, world_size;
     uint32_t step_timeout_ms;
     const char *iface, *port_range; /* from DDP_IFACE and DDP_PORT_RANGE; "": any */
-    /* For the exchange of data through the store, before the ranks are connected. NULL in a world of one. */
+    /* The backend uses `bootstrap` to exchange data through the store before the ranks are connected. `bootstrap` is
+     * NULL in a world of one. */
     const struct bootstrap *bootstrap;
     /* Only for backends in libddp_cuda: */
     int device;     /* number of the GPU */
@@ -133,7 +134,8 @@ struct backend {
  *     "cpu"                    the staged backend on the device
  *
  * Return DDP_ERR_UNSUPPORTED, with the name of the library and the loader's error, if libddp_cuda or the CUDA runtime
- * cannot be loaded. With DDP_DEVICE_AUTO, this is an error only for "nccl"; for others, the result has no device. */
+ * cannot be loaded. With DDP_DEVICE_AUTO, this is an error only for "nccl". With any other `name`, the result is
+ * the cpu backend without a device. */
 ddp_status backend_find(const char *name, int device, const struct worker_env *env, struct backend *out,
                         struct ddp_err *err);
 

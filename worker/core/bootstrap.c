@@ -77,7 +77,7 @@ static ddp_status set_new(const struct bootstrap *b, const char *key, const void
         return DDP_OK;
     }
     free(found);
-    /* set it again on PyTorch's store, because COMPARE_SET of old torch versions wakes no waiting rank */
+    /* Set the key again on PyTorch's store, because COMPARE_SET of old torch versions wakes no waiting rank. */
     return status == DDP_OK && !b->ddprun_store ? ddp_store_set(b->store, key, value, len, err) : status;
 }
 

@@ -9,8 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Which ranks pass a buffer, and how many elements the buffer has. `n` is the member of struct call; `world` is the
- * number of ranks. */
+/* A call_side describes which ranks pass a buffer, and how many elements the buffer has. `n` is the member of struct
+ * call, and `world` is the number of ranks. */
 enum call_side {
     AT_NONE,      /* no rank has a buffer */
     AT_ALL,       /* every rank: a buffer of n elements */

@@ -18,7 +18,7 @@ enum { KEY = CTX_PREFIX + 64, SLICE_MS = 100 };
 
 /* --- the text of a record ------------------------------------------------------------------------------- */
 
-/* Append one line, with blanks for newlines, which names of parameters may contain. */
+/* Append one line. Replace newlines in `line` by blanks, because names of parameters may contain newlines. */
 static void format_line(char *to, size_t room, const char *line)
 {
     snprintf(to, room, "\n%s", line);

@@ -30,7 +30,8 @@ ddp_status ctx_fail(const struct ddp_ctx *ctx, struct ddp_err *err)
 /* --- connections to the store ----------------------------------------------------------------------------- */
 
 /* Connect to the store. Send the role "worker" only to a ddprun store, because TCPStore closes the connection at an
- * unknown request. If the error has no remedy, which follows a semicolon, append the names of the variables. */
+ * unknown request. If a timeout's text has no remedy (no semicolon), append a remedy that names MASTER_ADDR and
+ * MASTER_PORT. */
 static ddp_status ctx_connect(const struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err)
 {
     ddp_store_options options = DDP_STORE_OPTIONS_INIT;
@@ -415,8 +416,9 @@ ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step)
 
 /* --- a job that grows ------------------------------------------------------------------------------------- */
 
-/* The number of waiting nodes and the agreements to grow are keys, so that programs without libddp can use them. All
- * ranks must agree, because a restart within a step would lose work. */
+/* The store has a key for the number of waiting nodes, and a key for each rank that agrees to a restart with these
+ * nodes. Programs without libddp can also use these keys. With --grow=agreed, ddprun waits until every rank has agreed,
+ * because a restart within a step would lose work. */
 
 enum { NODES_MAX = 1 << 20 }; /* more waiting nodes count as 0 */
 

@@ -22,8 +22,8 @@ struct ddp_ctx {
     int device;                                /* CUDA's number of the GPU; -1 without a GPU */
     uint32_t init_timeout_ms, step_timeout_ms; /* from the options, else from the environment; never 0 */
     struct ddp_store *store;                   /* owned; NULL in a world of one */
-    /* owned; used only in a world of one, where ctx_any_store opens this connection when the first key is needed; NULL
-     * before */
+    /* Owned; used only in a world of one. ctx_any_store opens this connection when the first key is needed. Before
+     * that, late_store is NULL. */
     struct ddp_store *late_store;
     bool late_tried;          /* ctx_any_store has tried to open late_store, and does not try again */
     uint64_t progress_set_ms; /* time (clock_ms) when the progress key was last set; 0 = never set */

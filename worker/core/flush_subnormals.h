@@ -29,7 +29,8 @@ static inline void flush_subnormals_write(uint64_t value)
 
 #elif defined(__aarch64__)
 
-/* FZ, a bit of the register FPCR. The bit FZ16 of FPCR affects only arithmetic in f16, which libddp does not use. */
+/* The bit FZ of the register FPCR sets the mode. The bit FZ16 of FPCR affects only arithmetic in f16, which
+ * libddp does not use. */
 enum { FLUSH_SUBNORMALS_BITS = 1 << 24 };
 
 static inline uint64_t flush_subnormals_read(void)

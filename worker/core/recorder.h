@@ -19,7 +19,8 @@ struct sigusr1 {
 /* A recorder is active if ddprun shares a page of memory with the worker (DDPRUN_FLIGHT_SHM), or if a file is requested
  * (DDP_FLIGHT_RECORDER). Otherwise `flight` is NULL, and the functions do nothing. */
 struct recorder {
-    /* Writes the file at SIGUSR1. This is the first member, so that its address is the recorder's address. */
+    /* This listener writes the file at SIGUSR1. The listener is the first member, so its address is also the
+     * recorder's address. */
     struct sigusr1 sigusr1;
     struct flight *flight; /* owned; NULL if the recorder is not active */
     /* Final name of the file, and its name while it is written; "" without a file. */

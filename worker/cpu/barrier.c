@@ -367,10 +367,10 @@ ddp_status barrier_pass(struct shm_barrier *barrier, bool compare, struct ddp_er
     if (status != DDP_OK)
         return status;
     barrier->passed++;
-    /* `arrived` only names missing ranks after a timeout. */
+    /* Other ranks read `arrived` only after a timeout, to report the missing ranks. */
     atomic_store_explicit(&control->ranks[barrier->rank].arrived, (uint32_t)barrier->passed,
                           memory_order_release);
-    /* The order is acquire and release, so that the last rank to arrive sees the marks of all ranks. */
+    /* atomic_fetch_add is also an acquire and a release, so the last rank to arrive sees the marks of all ranks. */
     uint64_t arrivals = atomic_fetch_add(&control->arrivals, 1) + 1;
     if (arrivals == barrier->passed * (uint64_t)barrier->world)
         return release_all(barrier, compare, err);

@@ -21,9 +21,9 @@ struct peers {
  * barrier. */
 struct barrier_abroad {
     void *user;
-    /* Returns an error if a rank of another host has ended or given up. Never waits. */
+    /* Return an error if a rank of another host has ended or given up. This function never waits. */
     ddp_status (*check)(void *user, struct ddp_err *err);
-    /* Publishes `err` to the other hosts as the reason why this host gives up. If another host gave up earlier, sets
+    /* Publish `err` to the other hosts as the reason why this host gives up. If another host gave up earlier, set
      * `err` to that host's reason. The publication may take a few seconds. Any thread may call this function. */
     void (*publish)(void *user, struct ddp_err *err);
 };

@@ -187,8 +187,9 @@ typedef void (*stage_fn)(struct cpu_comm *cpu, const struct call *call, const st
 
 struct plan {
     stage_fn give, combine /* `combine` may be NULL */, take;
-    bool gives_at_root, takes_at_root; /* only the root gives values; only the root takes results */
-    bool slot_holds_world;             /* true if each slot holds one block of n elements for every rank */
+    /* gives_at_root: true if only the root runs the stage `give`; takes_at_root: the same for the stage `take` */
+    bool gives_at_root, takes_at_root;
+    bool slot_holds_world; /* true if each slot holds one block of n elements for every rank */
 };
 
 static char *give_slot(const struct cpu_comm *cpu, int rank, const struct step *step)

@@ -188,7 +188,7 @@ static int net_connect(const char *address, int port, const char *source, int *f
  * without an answer is not repeated, because a firewall also drops the packets of later tries. */
 
 enum {
-    REFUSED_MS = 1000, /* time after the first try in which a failed try is repeated */
+    REFUSED_MS = 1000, /* a try that fails later than this time after the first try is not repeated */
     PAUSE_MS = 100,    /* time between two tries */
     SILENT_MS = 10000  /* time without an answer after which a dial fails; TCP sends four packets meanwhile */
 };

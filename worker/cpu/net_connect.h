@@ -48,7 +48,8 @@ struct net_dial {
     /* borrowed: the address to connect from; "": the kernel chooses */
     const char *source;
     struct net_card card;
-    int fd;                    /* -1 while the dial waits for its next try, and after the dial */
+    /* -1 while the dial waits for its next try, and after the link has become the owner of the socket */
+    int fd;
     int error;                 /* errno of a connect that failed at once, else 0 */
     bool hello_sent;           /* true if the hello was sent */
     uint64_t began_ms, try_ms; /* start of the first try (began_ms) and of the current or next try (try_ms) */

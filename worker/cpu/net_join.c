@@ -20,7 +20,8 @@
  * net_end_set opens another connection, because any thread may call it, and a request on the usual connection may never
  * end. */
 
-/* Timeout in ms of one request. The timeout is short, because all ranks must report a failure within a second. */
+/* Timeout in ms of one request to the store. The timeout is short, because all ranks must report a failure within a
+ * second. */
 enum { STORE_MS = 500 };
 
 /* Format the key under which a rank stores why this run ended. The nonce separates runs that have the same prefix. */
@@ -125,7 +126,7 @@ static ddp_status open_door(struct joining *j, const struct comm_setup *setup, s
     return bootstrap_publish(j->bootstrap, key, &card, sizeof(card), err);
 }
 
-/* --- others ------------------------------------------------------------------------------------------- */
+/* --- missing and failed ranks ------------------------------------------------------------------------- */
 
 /* Report the ranks without a connection. Mark the ranks that had to connect to this rank, because a firewall may block
  * the port of this rank. */

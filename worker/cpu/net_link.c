@@ -154,7 +154,8 @@ static int move_bytes(struct net_links *links, struct net_link *link, struct net
 }
 
 /* Compare the peer's head with this rank's head, as soon as the peer's head has arrived. The head is the first range of
- * a call. It has arrived if in.next, the index of the range in progress, is not 0, or if all ranges are done. */
+ * a call. in.next is the index of the range in progress. So the head has arrived if in.next is not 0, or if all ranges
+ * are done. */
 static ddp_status check_head(struct net_link *link, struct ddp_err *err)
 {
     if (!link->head_due || (link->in.next == 0 && !is_done(&link->in)))

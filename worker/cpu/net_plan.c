@@ -302,7 +302,7 @@ bool net_wants(const struct net_way *way, const struct net_column *column, int h
 
 /* --- location ------------------------------------------------------------------------------------------- */
 
-/* Return the index of the column in the caller's input, for the step that begins at element `at`. */
+/* Return the index of the column's first element in the caller's input. The step begins at element `at`. */
 size_t net_in_place(const struct net_way *way, const struct net_column *column, int c, size_t at)
 {
     if (way->gathers)

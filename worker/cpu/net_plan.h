@@ -12,8 +12,9 @@
  *
  *   - A lane is a part of the work: lane k carries the k-th part of every column. On every host one rank serves lane k,
  *     with one connection to each other host.
- *   - A piece is a largest subtree of the reduction tree (reduce.h) with all ranks on one host. For three ranks on each
- *     of two hosts: {0,1} {2} | {3} {4,5}. */
+ *   - A piece is a subtree of the reduction tree (reduce.h) whose ranks are all on one host. The subtree is as large as
+ *     possible: a piece is never a part of another piece. With three ranks on each of two hosts, the pieces are
+ *     {0,1} {2} | {3} {4,5}. */
 
 /* Limits. Host numbers have 16 bits. Each lane needs a connection to every other host. */
 enum { NET_HOSTS_MAX = 4096, NET_WORLD_MAX = 65536 };

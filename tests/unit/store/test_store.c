@@ -500,8 +500,8 @@ Test(store, leaving_a_barrier_does_not_uncount)
     cr_assert_eq(woken[0], 0);
 }
 
-/* A barrier is also a counter under the same key. The first arrival creates this key, but wakes no client. The last
- * arrival also wakes the clients that wait for the key. */
+/* A barrier counts its arrivals in the value of its key. The first arrival creates the key, but wakes no client that
+ * waits for the key. The last arrival wakes these clients and the members of the barrier. */
 Test(store, a_barrier_shares_its_line_with_waits)
 {
     wait_for(0, "b");

@@ -1,4 +1,5 @@
-/* test_signals.c -- the effect of each signal, its sender, and whether it is a new request. */
+/* test_signals.c -- tests of signals: the effect of each signal, the text about the sender, and whether a repeated
+ * signal is a new request. */
 #include "tables/signals.h"
 #include "run.h"
 

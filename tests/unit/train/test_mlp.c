@@ -207,7 +207,7 @@ Test(mlp, seed_42_gives_torchs_parameters_but_for_the_last_bit)
     }
 }
 
-/* --- its own description ------------------------------------------------------------------------- */
+/* --- reports of ready gradients, and results of a test ------------------------------------------- */
 
 static size_t order[TENSORS], told;
 

@@ -158,7 +158,8 @@ static bool is_there(const struct kind *k)
     return strcmp(k->name, "plain") == 0;
 }
 
-/* The code sums three vector registers at a time. The widths of this loop leave zero, one or two registers over. */
+/* The code computes three vector registers of sums at a time. The values of `n` include lengths after which zero, one
+ * or two registers remain. */
 Test(resnet_layers, sums_over_taps_on_each_processor)
 {
     const size_t at[3] = { 0, 2, 31 };

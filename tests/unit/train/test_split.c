@@ -98,7 +98,7 @@ Test(split, a_batch_larger_than_the_set_is_one_step_of_all)
     cr_expect(split_samples(&s, 0) == 10 && split_rows(&s, 0) == 3);
 }
 
-/* --- the same with data ------------------------------------------------------------------------------ */
+/* --- division of a data set -------------------------------------------------------------------------- */
 
 enum { SAMPLES = 45, BATCH = 16, STEPS = 3 };
 

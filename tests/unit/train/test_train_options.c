@@ -122,7 +122,7 @@ Test(train_options, what_is_wrong_is_named)
     }
 }
 
-/* --- the same for all workers ------------------------------------------------------------------------------ */
+/* --- options that must be equal on all ranks --------------------------------------------------------------- */
 
 /* Compare the options of rank 3, which has the additional argument `word`, with the options of rank 0. */
 static ddp_status same_with(const char *word)

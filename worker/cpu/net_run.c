@@ -333,11 +333,11 @@ static void net_queue_second(const struct net_call *c, const struct net_step *st
  * A call skips each stage that it does not need. A host whose buffers are all in reach skips the give stage; the order
  * of the messages is the same. */
 
-/* Extra ms after a call's timeout:
+/* Each wait of a call may last for the call's timeout and these extra ms:
  *
- *     the first wait, which reports the late rank   0
- *     the wait for other hosts                      GRACE_MS
- *     the barrier after it                          2 * GRACE_MS */
+ *     the first barrier of the call, which reports a late rank   0
+ *     a wait for other hosts                                     GRACE_MS
+ *     a barrier after a wait for other hosts                     2 * GRACE_MS */
 enum { GRACE_MS = 300 };
 
 static struct net_step step_at(const struct net_call *c, size_t number)
@@ -443,10 +443,11 @@ static int count_net_reach(const struct net_call *c, int *with_input)
 
 /* Run all turns. A rank with private buffers fills its slot for step 0 before the first barrier. After this barrier,
  * the first turn depends on the ranks of this host:
- * - No rank has private buffers: begin with turn 0. No rank needs the give stage, so the next stage begins in turn 0.
- * - Only some ranks have private buffers, and a rank without private buffers has an input: begin with turn 0, in
- *   which that rank fills its slot.
- * - In all other cases all inputs of step 0 are in the slots: begin with turn 1. */
+ * - If no rank has private buffers, begin with turn 0. The call skips the give stage, and its next stage begins in
+ *   turn 0.
+ * - If some ranks have private buffers, and a rank without private buffers has an input, begin with turn 0. In this
+ *   turn the rank without private buffers fills its slot.
+ * - In all other cases begin with turn 1, because all inputs of step 0 are already in the slots. */
 static ddp_status run_steps(struct net_call *c, struct ddp_err *err)
 {
     struct cpu_comm *cpu = c->net->cpu;

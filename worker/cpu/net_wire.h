@@ -7,7 +7,8 @@
 #include "core/call.h"
 #include "ddp/error.h"
 
-/* Sizes in bytes. All fields have fixed offsets and are little-endian, except the number for the byte order.
+/* Sizes in bytes of the messages and of some fields. All fields of a message have fixed offsets and are little-endian,
+ * except the number for the byte order.
  *
  *     connecting rank                        accepting rank
  *     hello: run, nonce, from, to    ->

@@ -308,7 +308,9 @@ void regions_close(struct regions *regions)
  *
  *     rank 0                  creates the page of host 0; publishes the host of each rank, and where this page is
  *     lowest rank elsewhere   creates its host's page and publishes where the page is
- *     failure                 published instead, so all ranks fail at once with the same text */
+ *
+ * If one of these ranks fails, it publishes its error instead. All ranks that wait for its message then fail at once
+ * with the same text. */
 
 /* The message of rank 0 to all ranks. */
 struct hello {

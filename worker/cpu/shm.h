@@ -30,8 +30,8 @@ struct segment {
     int fd; /* -1 after segment_hide, or for private memory */
 };
 
-/* Where another process finds a segment: in /proc/<pid>/fd/<fd>. `device` and `inode` show whether this file is the
- * segment, because the kernel may have reused the pid. */
+/* Another process finds a segment at /proc/<pid>/fd/<fd>. `device` and `inode` show whether the file at this path is
+ * the segment, because the kernel may have reused the pid. */
 struct segment_offer {
     int32_t pid, fd;
     uint64_t device, inode;
@@ -69,7 +69,7 @@ void segment_hide(struct segment *segment);
  * Writers of the fields:
  *
  *     arrivals, sleepers    every rank
- *     rank 0, rank 1 ...    that rank; pid and rank: rank 0, before any other rank attaches
+ *     rank 0, rank 1 ...    that rank, but rank 0 writes the members pid and rank before any other rank attaches
  *     phase                 the last rank to arrive
  *     abort                 the first rank to give up
  *     offer, host name      rank 0
@@ -77,8 +77,8 @@ void segment_hide(struct segment *segment);
  * Fields with different writers are in separate cache lines. The atomic fields order the accesses to all others. Every
  * rank computes the layout, so a wrong number in the page causes no access outside the segment. */
 
-/* Maximum number of ranks on one host: arrays of this size fit on the stack, and each rank needs a pidfd of every other
- * rank. */
+/* Maximum number of ranks on one host. Arrays of this size fit on the stack. Each rank also needs one descriptor (a
+ * pidfd) for every other rank, and the number of descriptors of a process is limited. */
 enum { SHM_WORLD_MAX = 1024 };
 
 /* The place of a call's buffer: private memory, or `offset` bytes after the start of the rank's block in `region`. */
@@ -169,8 +169,8 @@ ddp_status regions_reserve(struct regions *regions, int32_t *number, struct ddp_
  * distance in bytes from block to block. Return 0 if the segment would be too large. */
 size_t region_segment_bytes(size_t bytes, int world, size_t *stride);
 
-/* Return the region and offset of the memory at `block`, if all `bytes` bytes are in this rank's own block.
- * Otherwise return {-1, 0}. */
+/* Return the region and the offset of the address `block`, if `bytes` bytes from this address are in this rank's own
+ * block of a region. Otherwise return {-1, 0}. */
 struct shm_place regions_find(const struct regions *regions, const void *block, size_t bytes);
 
 /* Return the address of `place` in `rank`'s block. Return NULL if the place is private, or if `bytes` bytes do not fit

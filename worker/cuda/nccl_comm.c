@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* --- one or several functions of NCCL ----------------------------------------------------------------- */
+/* --- the NCCL functions of a call --------------------------------------------------------------------- */
 
 /* Do all moves (sends and receives) of a call in one NCCL group, which is closed even after an error. */
 static nccl_result move_all(const struct nccl_comm *n, const struct call *call, nccl_type type)
@@ -94,7 +94,7 @@ static ddp_status check_cuda(struct nccl_comm *n, cuda_error error, const char *
     return watch_fault(n, err);
 }
 
-/* --- between two events ------------------------------------------------------------------------------- */
+/* --- calls on the stream of this backend -------------------------------------------------------------- */
 
 /* Make this backend's stream wait for the program's stream. */
 static ddp_status wait_for_program(struct nccl_comm *n, void *stream, struct ddp_err *err)
@@ -256,7 +256,8 @@ static void set_environment(struct nccl_comm *n, const struct comm_setup *setup)
 
 /* --- cards -------------------------------------------------------------------------------------------- */
 
-/* Return a number of the machine: a hash (FNV-1a) of the boot id, equal in all its containers. */
+/* Return a number that identifies this machine: a hash (FNV-1a) of the boot id. All containers of a machine have the
+ * same boot id. If the boot id cannot be read, hash the host name instead. */
 static int32_t host_number(void)
 {
     char text[64] = "";

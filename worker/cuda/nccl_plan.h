@@ -41,8 +41,8 @@ enum nccl_event {
 
 enum nccl_effect {
     NCCL_EFFECT_NONE,
-    NCCL_EFFECT_ABORT,   /* notify the other ranks, then ncclCommAbort */
-    NCCL_EFFECT_DESTROY, /* ncclCommFinalize and ncclCommDestroy */
+    NCCL_EFFECT_ABORT,   /* notify the other ranks, then call ncclCommAbort */
+    NCCL_EFFECT_DESTROY, /* call ncclCommFinalize, then ncclCommDestroy */
     NCCL_EFFECT_WAIT,    /* wait until another thread has aborted the communicator */
 };
 

@@ -160,12 +160,12 @@ void watch_pause(struct nccl_comm *n, uint32_t us)
 
 /* --- checks ------------------------------------------------------------------------------------------- */
 
-/* The watch thread makes the communicator fail after:
+/* The watch thread makes the communicator fail if one of these functions finds a reason:
  *
- *     a peer has died, or a rank gives up           checked by the cpu communicator
- *     an error of NCCL                              checked by ncclCommGetAsyncError
- *     an error of CUDA                              checked by the event of a call
- *     a late call or creation                       checked by the clock */
+ *     check_peers     a peer has died, or a rank has given up
+ *     check_nccl      ncclCommGetAsyncError reports an error; check_clock returns this error after SUSPECT_MS
+ *     flight_retire   CUDA reports an error for the event of a call
+ *     check_clock     a call or the creation of the communicator has exceeded its timeout */
 
 /* Check the peers. If another thread runs a call of the cpu communicator, do nothing, because that call checks the
  * peers, too. */

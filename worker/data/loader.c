@@ -20,7 +20,7 @@
  * of batches that each thread makes before the program requests them. So one batch is ready while the thread reads
  * the next batch. */
 enum { ALIGN = 256, TIMEOUT_MS = 300000, AHEAD_PER_THREAD = 2 };
-/* The limit in bytes for all slots together, far below an overflow of sums. */
+/* The limit in bytes for all slots together. The limit is so low that no sum of sizes can overflow. */
 static const size_t MOST_BYTES = SIZE_MAX / 4;
 
 /* The options and the progress of an epoch. From these values, the functions of the queue decide which batch comes
@@ -172,7 +172,7 @@ static void queue_start(struct queue *queue, uint64_t epoch, uint64_t done)
     const ddp_loader_options *o = &queue->options;
     for (int i = 0; i < o->streams; i++)
         ddp_sampler_resume(queue->sampler[i], epoch, done);
-    /* No other stream has more samples. */
+    /* Stream 0 has at least as many samples as each other stream. */
     const uint64_t longest = ddp_sampler_len(queue->sampler[0]);
     queue->epoch = epoch;
     queue->total = (longest / o->batch + (longest % o->batch != 0)) * (uint64_t)o->streams;

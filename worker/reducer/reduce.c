@@ -241,7 +241,7 @@ INLINE void add_pair(float *to, const float *a, const float *b, size_t n)
         to[i] += b[i];
 }
 
-/* Reduce one strip. Read all inputs before writing an output, because an output may be an input. */
+/* Reduce one strip. Read all inputs before writing an output, because an output may be the same array as an input. */
 INLINE void fused_strip(const struct fused *f, size_t at, size_t n)
 {
     _Alignas(64) float sum[STRIP], right[STRIP];

@@ -25,9 +25,9 @@ void reduce_range(ddp_dtype dtype, ddp_op op, const void *const in[], size_t wor
                   void *const out[], size_t outs);
 
 /* A piece: a subtree whose ranks [first, first + count) are all on one host. The host combines the values of these
- * ranks into unfinished elements. An unfinished element has the accumulator's type and is not rounded; for an
- * average, it is not divided. A rank that has all pieces joins the pieces and finishes the elements. The result has
- * the same bits as with reduce_range.
+ * ranks into unfinished elements. An unfinished element has the accumulator's type and is not rounded. For DDP_AVG, an
+ * unfinished element is a sum that is not divided yet. A rank that has all pieces joins the pieces and finishes the
+ * elements. The result has the same bits as with reduce_range.
  *
  * Because the order is a tree, each host can compute its part of the tree alone. For example, the first 2^k ranks are a
  * subtree. With the order ((x0+x1)+x2)+x3, only the host of rank 0 could combine its ranks alone. */

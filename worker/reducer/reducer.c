@@ -246,8 +246,9 @@ static void run_bucket_job(void *user, size_t index)
     recorder->bucket = (int)index;
     recorder->posted_ns = reducer->jobs[index].posted_ns;
     note_bucket(reducer, index);
+    /* Flush subnormals, because a hook must compute the same bits on the program's thread and on the communication
+     * thread. */
     FLUSH_SUBNORMALS(true);
-    /* Subnormals are flushed on both threads, so that a hook computes the same bits. */
     ddp_status status = reduce_bucket(reducer, index);
     recorder->bucket = -1;
     recorder->posted_ns = 0; /* posted_ns is still set if the hook called no collective */
@@ -707,8 +708,8 @@ ddp_status ddp_reducer_free(ddp_reducer *reducer)
 
 /* --- ranks with different numbers of batches ------------------------------------------------------------- */
 
-/* Steps with uneven inputs. At the beginning of a step, each rank reports to the other ranks whether it has a batch.
- * This report is the rank's answer. When a rank answers:
+/* With uneven inputs, each rank reports to the other ranks at the beginning of a step whether it has a batch. This
+ * report is the rank's answer:
  *
  *   - A rank with a batch answers in ddp_reducer_forward and then computes.
  *   - A rank without a batch answers in ddp_reducer_join, and takes part with zeros as gradients.

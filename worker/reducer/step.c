@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- texts of wrong calls -------------------------------------------------------------------------------- */
+/* --- errors of wrong calls ------------------------------------------------------------------------------- */
 
 enum { LISTED = 8, LIST = 720 };
 
@@ -297,7 +297,8 @@ bool step_is_order(const int64_t *order, size_t n, bool *seen)
 
 /* --- uneven inputs --------------------------------------------------------------------------------------- */
 
-/* Return the lowest rank above `first` with a batch and another answer, or -1 if all ranks with a batch agree. */
+/* Return the lowest rank above `first` that has a batch and whose answer differs from the answer of rank `first`.
+ * Return -1 if there is no such rank. */
 static int find_other_answer(const int32_t *answers, int world, int first)
 {
     for (int r = first + 1; r < world; r++)

@@ -173,10 +173,10 @@ ddp_status reducer_check_types(const ddp_param *params, size_t n, const ddp_redu
 
 /* The calls of reducer_verify. All ranks know all counts and hashes, so all make the same calls:
  *
- *     all_gather  (counts, hash)          equal everywhere: done, the usual case
- *     broadcast   card 0, 1, 2 ...        parameters, buffers, options; each rank records its first difference
- *     all_gather  first difference        each rank's card; the lowest rank with a difference is reported
- *     broadcast   rank 0's card           of the same entry, so that all ranks report the same text */
+ *     all_gather   counts and hash of each rank                   usually all are equal, and no further call follows
+ *     broadcast    rank 0's cards: parameters, buffers, options   each rank records its card of the first difference
+ *     all_gather   recorded card of each rank                     the lowest rank with a difference is reported
+ *     broadcast    rank 0's card of the reported entry            all ranks report the same text */
 
 /* The first message of each rank: the lengths of the model's lists, and a hash of all cards (struct card). */
 struct summary {

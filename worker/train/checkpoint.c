@@ -124,7 +124,8 @@ ddp_status checkpoint_open(const struct train_options *options, ddp_ckpts **out,
 
 /* --- resuming ---------------------------------------------------------------------------------------- */
 
-/* Return the value of a fact as on the command line. A value from a file may be invalid. */
+/* Return the text of a fact's value: the word that the user writes on the command line, or the number if the value has
+ * no such word. A value from a file may be invalid. */
 static const char *fact_words(int fact, int64_t value, char number[24])
 {
     const char *word = NULL;

@@ -12,7 +12,7 @@
 struct batch_norm {
     size_t channels, spatial;
     double eps, momentum;
-    const void *weight, *bias;         /* arrays of values */
+    const void *weight, *bias;         /* one value (see struct compute_ops) for each channel */
     float *running_mean, *running_var; /* both NULL if they must not be updated */
     double *saved;                     /* set by the forward pass: means, 1 / standard deviations, count */
 };

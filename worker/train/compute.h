@@ -102,7 +102,8 @@ struct compute_ops {
     void (*activation_forward)(struct compute *c, enum activation f, void *y, size_t rows, size_t n);
     void (*activation_backward)(struct compute *c, enum activation f, void *d, const void *y, size_t rows,
                                 size_t n);
-    /* Convolution of pictures. scratch has conv_columns() numbers. */
+    /* conv_forward convolves pictures, and the other two functions compute the gradients of weight and x. scratch has
+     * conv_columns() numbers. */
     void (*conv_forward)(struct compute *c, const struct conv *conv, void *y, const void *x,
                          const void *weight, size_t rows, real *scratch);
     void (*conv_backward_params)(struct compute *c, const struct conv *conv, real *dweight, const void *dy,
@@ -134,8 +135,9 @@ struct compute_ops {
 
     void *(*stream)(struct compute *c); /* returns the stream on which all work is queued */
 
-    /* Batch normalization in parts. Between the parts, resnet.c exchanges records with other ranks. A record has
-     * batch_norm_numbers() doubles: means, sums of squared distances from the means, and a count. */
+    /* The next five functions compute batch normalization in parts. Between the parts, resnet.c exchanges records with
+     * other ranks. A record has batch_norm_numbers() doubles: means, sums of squared distances from the means, and a
+     * count. */
     void (*norm_measure)(struct compute *c, const struct batch_norm *n, double *record, const void *x,
                          size_t rows);
     /* Computes n->saved and the running mean and variance from the records of all ranks. */
@@ -160,7 +162,7 @@ struct compute_ops {
     ddp_status (*fetch)(struct compute *c, struct model_tensors *t, struct ddp_err *err);
     /* Copies floats to or from the device, and waits for the copy. */
     ddp_status (*copy)(struct compute *c, float *to, const float *from, size_t n, struct ddp_err *err);
-    /* Computes the norm of n gradients, times `unscale`. The updates that follow clip gradients to a norm of
+    /* Computes the norm of n gradients, times `unscale`. Later calls of `update` clip the gradients to a norm of
      * `most`. */
     void (*norm)(struct compute *c, float *const grad[], const size_t count[], size_t n, double most,
                  double unscale);

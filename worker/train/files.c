@@ -147,7 +147,7 @@ ddp_status files_check_length(uint64_t bytes, uint64_t asked, const char *end, s
 
 /* --- whole file ------------------------------------------------------------------------------------------- */
 
-/* Bytes of one read by zlib's gz functions, which also read plain files. */
+/* Maximum number of bytes that one call of gzread() reads. gzread() also reads files that are not compressed. */
 enum { CHUNK = 1 << 20 };
 
 ddp_status whole_file_open(struct whole_file *f, const char *path, struct ddp_err *err)

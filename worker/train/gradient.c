@@ -10,7 +10,8 @@
 /* Return the buffer of part `part` in a tree of `n` parts, and the number of merges after this part (see gradient.h).
  * The loop walks from the root to the part. Each step into a right half uses the next buffer. A merge adds a finished
  * right half to its left half, so each right half that ends with this part needs one merge. A step into a left half
- * sets the number of merges to 0, because the right halves that were entered before this step end with a later part. */
+ * sets the number of merges to 0. The right half beside this left half has later parts, so no right half that the loop
+ * entered before ends with this part. */
 static struct tree_part tree_part(int n, int part)
 {
     struct tree_part p = { 0, 0 };
@@ -30,7 +31,8 @@ static struct tree_part tree_part(int n, int part)
 }
 
 /* Return the number of buffers that a tree of `n` parts needs. Buffers are numbered from 0. The last part uses the
- * buffer with the highest number: at every level it is in the right half, which is never smaller than the left half. */
+ * buffer with the highest number, because at every level the last part is in the right half, and the right half is
+ * never smaller than the left half. */
 static int tree_buffers(int n)
 {
     return tree_part(n, n - 1).buffer + 1;

@@ -8,7 +8,7 @@
 #include "train/models/model.h"
 #include "train/profile.h"
 
-/* The order in which parts are added as a binary tree with little memory. These functions are pure arithmetic.
+/* The parts of a sum are added as a binary tree, in an order that needs few buffers.
  *
  * A tree of n parts is (left half) + (right half), down to single parts; the left half has n / 2 parts. For n = 4:
  * ((p0+p1)+(p2+p3)). The parts are computed in order. Part i is computed in buffer tree_part.buffer, and then

@@ -76,7 +76,8 @@ double peaks_tflops(const char *name, bool is_float)
 
 enum { BAR_CELLS = 30 }; /* bar and numbers fit into 80 columns */
 
-/* Return the stream for the bar: stdout if it is a terminal, so that bar and lines keep their order. */
+/* Return the stream for the progress bar, or NULL if no bar is drawn. Use stdout if it is a terminal, because the lines
+ * of the journal are printed to stdout. Bar and lines then keep their order. */
 static FILE *bar_stream(void)
 {
     if (isatty(STDOUT_FILENO))

@@ -164,8 +164,8 @@ float optimizer_weight(const struct optimizer *o)
     return is_rounded(o) ? o->scaler.scale : divisor_of(o);
 }
 
-/* Round the gradient to 16 bits. Then multiply it by divisor_of(), to cancel the later division of the sum. In the
- * other order, a value could exceed the range of 16 bits only because the job has many ranks. */
+/* Round the gradient to 16 bits. Then multiply the result by divisor_of(), to cancel the later division of the sum. If
+ * the multiplication were first, a large number of ranks could make a value exceed the range of 16 bits. */
 ddp_status optimizer_round(struct optimizer *o, size_t i, float *grad, struct ddp_err *err)
 {
     float divisor = divisor_of(o);

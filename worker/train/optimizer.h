@@ -58,9 +58,9 @@ ddp_status optimizer_begin(struct optimizer *o, struct ddp_err *err);
 /* Overwrite the buffers with rank 0's buffers; collective if the model has buffers. */
 ddp_status optimizer_share_buffers(const struct model *model, ddp_ctx *ctx);
 
-/* Return the required sum of the weights of a step's samples, over all ranks. The sum is the scale of the loss, times
- * the divisor by which the reducer or ZeRO-1 divides later. If optimizer_round() multiplies the gradient by this
- * divisor, the sum is only the scale. */
+/* Return the sum that the weights of a step's samples must have over all ranks. Usually this sum is the scale of the
+ * loss times the divisor by which the reducer or ZeRO-1 later divides the gradients. On the CPU with 16-bit precision,
+ * the sum is only the scale, because optimizer_round() multiplies the gradients by the divisor. */
 float optimizer_weight(const struct optimizer *o);
 
 /* Round the gradient of parameter i of one shard to 16 bits. With fp32, or on a device, do nothing. Call this before

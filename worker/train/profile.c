@@ -62,7 +62,7 @@ void phases_end(struct phases *p, uint64_t now_us)
 /* --- trace ------------------------------------------------------------------------------------------------ */
 
 /* The trace file has the format of Chrome's trace viewer (chrome://tracing, ui.perfetto.dev), with one JSON object per
- * line. Viewers accept a list without its end, as a killed run leaves it. These functions are pure.
+ * line. A killed run leaves a list without its end, and viewers accept such a list.
  *
  *     [
  *     {"name":"process_name","ph":"M","pid":0,"args":{"name":"rank 0"}},

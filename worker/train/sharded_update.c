@@ -330,8 +330,8 @@ ddp_status sharded_average(struct sharded_update *s, struct ddp_err *err)
 
 /* --- norm and update ---------------------------------------------------------------------------------- */
 
-/* Compute the norm of all gradients. Only one rank computes a leaf's sum of squares, so all_reduce only adds zeros
- * to it. */
+/* Compute the norm of all gradients. For each leaf, one rank computes the sum of squares, and all other ranks have 0.
+ * So all_reduce adds only zeros to this sum. */
 ddp_status sharded_norm(struct sharded_update *s, double most, double unscale, struct ddp_err *err)
 {
     struct compute *on = s->request.device;

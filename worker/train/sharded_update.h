@@ -10,10 +10,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The division of a model's parameters, one flat array with the layout of compute_ops.place, into buckets and equal
- * shares, one for each rank. These functions are pure.
+/* The parameters of a model are one flat array with the layout of compute_ops.place. This array is divided into
+ * buckets, and each bucket is divided into equal shares, one for each rank.
  *
- *  - A bucket may begin in the middle of a parameter. It is reduced when all its parameters are ready.
+ *  - A bucket may begin in the middle of a parameter. A bucket is reduced when all its parameters are ready.
  *  - The shares of one rank in all buckets form one array, the rank's shard.
  *  - The size of a share is a multiple of COMPUTE_LEAF, so the number of ranks does not change the norm's leaves. */
 
@@ -63,7 +63,8 @@ void sharded_start(struct sharded_update *s);
  * With --determinism world, a rank receives the gradients of all other ranks. For N ranks, this is N / 2 times the
  * traffic of an all-reduce. */
 ddp_status sharded_ready(struct sharded_update *s, size_t i, struct ddp_err *err);
-/* Complete the sums or averages of all buckets. The device's stream then waits for their reductions. Collective. */
+/* Make the device's stream wait for the collectives of all buckets. With --determinism world, also add the gathered
+ * gradients on this stream. Collective. */
 ddp_status sharded_average(struct sharded_update *s, struct ddp_err *err);
 
 /* Compute the norm of all gradients, as compute_ops.norm does; collective. */

@@ -1,5 +1,6 @@
 /* train_options.c -- see train_options.h. Each option is a row in this file and a field of struct train_options. If
- * PyTorch programs have such an option, its name is the same, so that users need not learn another name. */
+ * PyTorch programs have an option with the same meaning, both options have the same name, so that users need not learn
+ * another name. */
 #include "train/train_options.h"
 
 #include "train/models/llmc.h"
@@ -244,8 +245,8 @@ static ddp_status check_optimizer(const struct train_options *o, struct ddp_err 
     if (o->nesterov && o->momentum == 0)
         return ddp_fail(err, DDP_ERR_ARG,
                         "--nesterov: no momentum; add --momentum 0.9, or leave out --nesterov");
-    /* The names of the options are the names of libddp's fields. The options and the checks above allow all values of the
-     * other fields, so only beta1 and beta2 can be wrong. */
+    /* The names of the options are the names of libddp's fields. The parser and the checks above have already rejected
+     * wrong values of the other fields, so only beta1 and beta2 can be wrong. */
     const ddp_status status = ddp_optim_check(&optim, &why);
     return status == DDP_OK ? DDP_OK : ddp_fail(err, status, "--%s", why.msg + sizeof(object) - 1);
 }

@@ -1,5 +1,6 @@
-/* trainer.c -- see trainer.h. All ranks decide with equal numbers (the loss, the limit of steps), because otherwise
- * some ranks would wait in a collective forever. */
+/* trainer.c -- see trainer.h. All ranks must make the same decisions, because otherwise some ranks would wait in a
+ * collective forever. So decisions depend only on numbers that are equal on all ranks, such as the loss and the limit
+ * of steps. */
 #include "train/trainer.h"
 
 #include "base/clock.h"
@@ -201,9 +202,11 @@ static ddp_status report_late(struct trainer *t, bool now, struct ddp_err *err)
 
 /* Report the previous step if it is still unreported. Then keep this step (`of`) in t->late until the device has its
  * loss. With --hash_steps, wait for the device and report this step at once, because the hash must be the hash of the
- * parameters after this step. If this call reports the previous step, the duration of this step begins with that
- * report, because the device starts this step only after the previous step. Otherwise the duration begins at the start
- * of this step, because a test or a checkpoint may lie between the last report and this step. */
+ * parameters after this step.
+ *
+ * The device starts this step only after the previous step. So if this call reports the previous step, the duration of
+ * this step begins with that report. If no step waited for its report, a test or a checkpoint may lie between the last
+ * report and this step. In this case the duration begins at the start of this step. */
 static ddp_status report_device_step(struct trainer *t, const struct late *of, struct ddp_err *err)
 {
     const bool waited = t->late.waits;
@@ -402,8 +405,8 @@ static ddp_status trainer_resume(struct trainer *t, struct ddp_err *err)
 
 /* --- what a run needs ------------------------------------------------------------------------------------- */
 
-/* A run begins with the steps that fail most often: the files that the user has named, the data, memory. The last
- * steps need all ranks: the reducer, and the checkpoint. */
+/* trainer_open first opens the files that the user has named, and the data, because these operations fail most often
+ * and need no other rank. Collective operations follow, such as creating the reducer and loading the checkpoint. */
 
 /* Set the number of BLAS threads, by default one, because usually every core has a worker. */
 static void set_threads(uint64_t wanted)
@@ -538,8 +541,8 @@ static ddp_status compare_runs(const struct run_facts *all, int world, struct dd
     return status;
 }
 
-/* Compare the options before anything else, because ranks with different options would call different collectives
- * or train different models. */
+/* Compare the options before any other collective, because ranks with different options would call different
+ * collectives or train different models. */
 static ddp_status compare_options(const struct trainer *t, struct ddp_err *err)
 {
     const int world = ddp_world_size(t->ctx);

@@ -4,12 +4,13 @@
  * the same memory, in a different order in every run. */
 
 /* A block of four warps processes 64 queries of a head, 16 per warp. The block reads the keys 64 at a time. After each
- * 64 keys it updates the largest scores, the sums of exp and the results. For the gradients of keys and values, a block
- * processes 64 keys and reads the queries.
+ * 64 keys the block updates the largest scores, the sums of exp and the results. For the gradients of keys and values,
+ * a block processes 64 keys and reads the queries.
  *
- * Every product is acc += left right^T: `left` is 16 x 64 in registers, `right` is 64 x 64 in shared memory, each with
- * the summed index last. If the summed index is first in memory, load() transposes the tile. A result and a left
- * operand have the same layout in registers, so a result can be the left operand of the next product. */
+ * Every product is acc += left right^T, where `left` is 16 x 64 in registers, and `right` is 64 x 64 in shared memory.
+ * The summed index must be the second index of both operands. If the summed index is the first index in memory, load()
+ * transposes the tile. A result and a left operand have the same layout in registers, so a result can be the left
+ * operand of the next product. */
 
 #ifdef VALUE_F32 /* these kernels need values of 16 bits; for f32 the host uses the kernels of attention.cu */
 KERNEL(attention_forward_tiles, attention) { (void)a; }

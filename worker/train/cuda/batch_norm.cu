@@ -2,7 +2,8 @@
  * channel over a strip of rows: first the mean, then the squared distances, because one pass would lose most
  * digits. A second kernel joins the strips in order, as doubles. */
 
-/* How a thread walks through a strip of a channel: elements threadIdx.x, threadIdx.x + blockDim.x, and so on. */
+/* The position of a thread in a strip of a channel. The thread visits the elements threadIdx.x, threadIdx.x +
+ * blockDim.x, and so on. */
 struct walk {
     size_t row;
     /* `at` is the position in the row; the thread's next element is `rows_more` rows and `more` elements later */

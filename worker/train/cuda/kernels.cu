@@ -36,8 +36,8 @@ __device__ inline value put(float x)
     asm(FROM_FLOAT : "=h"(y) : "f"(x));
     return y;
 }
-/* Compute d += a * b for a warp, where a is 16x16 and b is 16x8. The PTX manual describes for m16n8k16 which lane has
- * which values. */
+/* Compute d += a * b for a warp, where a is 16x16 and b is 16x8. The PTX manual lists the values of each lane in its
+ * section about m16n8k16. */
 __device__ inline void mma(float d[4], const unsigned a[4], const unsigned b[2])
 {
     /* All lanes must execute this instruction, so the compiler must not move the instruction into a condition. */

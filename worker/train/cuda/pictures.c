@@ -11,7 +11,8 @@ enum { BLOCKS = 512 };
  * are much larger than the picture. So pictures are processed in groups, and only the columns of one group are in
  * memory at a time. */
 
-enum { COLUMNS = 64 << 20, PICTURES = 64 }; /* limits of a group: bytes of its columns, pictures */
+/* The limits of a group. COLUMNS: bytes of all columns, unless one picture needs more. PICTURES: number of pictures. */
+enum { COLUMNS = 64 << 20, PICTURES = 64 };
 
 /* Describe the columns of x. */
 static struct columns_args view_of_x(const struct conv *conv)

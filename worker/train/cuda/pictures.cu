@@ -1,8 +1,8 @@
 /* pictures.cu -- kernels for the shortcut (layers/activation.c), and for convolution and pooling (layers/conv.c).
  * cuBLASLt computes a convolution's product, so the kernels here only arrange its operands. */
 
-/* Return the pixel at (line, column) of a picture whose pixels are `apart` lines or columns apart. Return 0
- * between pixels and outside. */
+/* Return the pixel at (line, column) of a picture in which neighbouring pixels are `apart` lines or columns apart.
+ * Return 0 for a place that is between the pixels or outside the picture. */
 __device__ inline value seen_at(const value *from, int line, int column, int side, int apart)
 {
     if (apart != 1) {

@@ -222,7 +222,7 @@ real log_sum_exp(const real *z, size_t n)
     return top + real_log(sum);
 }
 
-/* Compute the gradient of the logits: weight times softmax(z), minus `weight` at the target. */
+/* Compute the gradient of the logits: weight * softmax(z), and weight * (softmax(z) - 1) at the target. */
 static void gradient(real *d, const real *z, real lse, size_t target, real weight, size_t n)
 {
     for (size_t k = 0; k < n; k++)

@@ -225,7 +225,7 @@ void cpu_conv_forward(ON_CPU, const struct conv *c, void *y, const void *x, cons
 
 /* --- the gradient of x -------------------------------------------------------------------------------- */
 
-/* The lines (or columns) of x that use the same taps. Phase p:
+/* A phase is the set of lines (or columns) of x that use the same taps. The struct describes phase p as follows:
  *
  *     lines       first + i * stride for i < count
  *     taps        p + u * stride for u < taps

@@ -36,9 +36,8 @@ REAL_WIDE(cpu_layer_norm_forward,
            size_t rows, size_t n),
           (on_cpu, y, mean, scale, x, weight, bias, rows, n))
 
-/* Add the gradient of one row to dx. `g` is the mean of dy * weight; `gh` is the mean of the product of dy, weight and
- * the normalized x. The formula is dx = scale * (g - mean(g) - h * mean(g * h)), where h = (x - mean) * scale and g =
- * dy * weight. */
+/* Add the gradient of one row to dx. The gradient is scale * (G - g - H * gh), where G = dy * weight and
+ * H = (x - mean) * scale. `g` is the mean of G, and `gh` is the mean of G * H. */
 REAL_BODY void row_backward(real *restrict dx, const real *restrict dy, const real *restrict x, real mean,
                             real scale, const real *restrict weight, size_t n)
 {

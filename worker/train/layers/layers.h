@@ -47,7 +47,7 @@ struct conv {
 };
 
 size_t conv_side(const struct conv *c);    /* returns the side of y */
-size_t conv_columns(const struct conv *c); /* returns the scratch elements for any pass */
+size_t conv_columns(const struct conv *c); /* returns the number of scratch elements for any pass */
 
 /* Return the number of multiplications and additions in a forward pass for one picture. */
 double conv_flops(const struct conv *c);

@@ -94,9 +94,9 @@ REAL_BODY real lanes_sum(const real lane[REAL_LANES])
 #ifdef LAYERS_IN_DOUBLE
 #define lanes_exp exp
 #else
-/* Return exp(x) without branches and calls, with an error of at most two units in the last place. Let x = n log 2 +
- * r. A polynomial (Cephes) gives exp(r), and 2^n is made from its exponent bits. x is limited to [-87, 88], where 2^n
- * has a normal exponent. */
+/* Return exp(x) without branches and calls, with an error of at most two units in the last place. Let x = n log 2 + r.
+ * A polynomial (Cephes) gives exp(r), and n gives the exponent bits of 2^n. x is limited to [-87, 88], where 2^n has a
+ * normal exponent. */
 REAL_BODY float lanes_exp(float x)
 {
     const float rounder = 12582912.0f; /* 1.5 x 2^23: a sum with this number has no fraction */

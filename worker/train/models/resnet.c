@@ -13,10 +13,10 @@
 
 /* --- batch normalization -------------------------------------------------------------------------------- */
 
-/* Batch normalization over this rank's batch or, with a context in the spec, over all ranks.
+/* Each rank normalizes its own batch. If the spec has a context, all ranks normalize their batches together.
  *
- *   - CPU: libddp computes it (ddp/syncbn.h)
- *   - device: the ranks exchange records (compute.h) on its stream, so the host does not wait */
+ *   - On the CPU, libddp computes the normalization (ddp/syncbn.h).
+ *   - On a device, the ranks exchange records (compute.h) on the device's stream, so the host does not wait. */
 
 struct normalize {
     struct compute *on; /* borrowed, like `ctx` */

@@ -402,8 +402,8 @@ enum {
     /* number of descriptors that ddprun needs in addition to the descriptors for workers */
     FDS_OF_OURS = 64,
     FDS_PER_WORKER = 9, /* three pipes with two ends each during the start, two log files, a pidfd */
-    /* with --encrypt, each worker needs these additional descriptors, so that the relay allows 8 connections of the
-     * worker; the relay allows one connection for every 4 descriptors of this process */
+    /* additional descriptors for each worker with --encrypt: the relay allows one connection for every 4 descriptors of
+     * this process, and each worker may need 8 connections */
     FDS_PER_RELAYED = 32,
 };
 

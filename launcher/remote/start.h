@@ -29,10 +29,10 @@
       "a finding of another host (struct news in net/messages.h): pass the finding to the job")
 
 /* With --collect_logs, a relay sends these messages to the starter after the answer FILES. */
-#define REMOTE_FILE_MESSAGES(X)                                         \
-    X(TOTAL, 't', 64, "the numbers of files and bytes that follow")     \
-    X(FILE, 'f', 1100, "a size, a blank and a name: this file follows") \
-    X(DATA, 'd', 32768, "bytes of the file")                            \
+#define REMOTE_FILE_MESSAGES(X)                                      \
+    X(TOTAL, 't', 64, "the numbers of files and bytes that follow")  \
+    X(FILE, 'f', 1100, "'SIZE NAME': the bytes of this file follow") \
+    X(DATA, 'd', 32768, "bytes of the file")                         \
     X(FILES_END, 'e', 79, "end of the files; if files were omitted, the body has their number and the reason")
 
 /* Messages between the starter and a branch. A slot (two bytes, big-endian) identifies a process of the branch. */

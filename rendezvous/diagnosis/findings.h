@@ -677,8 +677,9 @@
       "delete your files on that file system ('quota -s' shows the use), or choose another directory "       \
       "with --log_dir",                                                                                     \
       "n1 has no quota left for this user: /home/ann/run/logs: Disk quota exceeded",                        \
-      "Before the job started, ddprun could not write a file on that host. ddprun stops the job only if "   \
-      "this quota limits --log_dir. Typical causes: logs or checkpoints of earlier jobs.")                    \
+      "Before the job started, ddprun could not write a file on that host, because the disk quota of this " \
+      "user is full. ddprun stops the job only if this quota also applies to --log_dir. Typical causes: "   \
+      "logs or checkpoints of earlier jobs.")                                                               \
     X(HOST_BUSY, ERROR,                                                                                     \
       "${subject} rejected the start after ${time}, because it accepts no more processes or logins: ${words}", \
       "start again later; on ${subject}, end other processes, read the log of sshd, and check whether a "   \

@@ -1469,8 +1469,9 @@ struct states {
     uint32_t n;
 };
 
-/* Return true if the main thread of a rank without frames sleeps in the same state in both samples. Return false for a
- * rank without a connection to the store: it may be an independent program that no rank waits for. */
+/* Return true if the main thread of the rank sleeps, and in the same state in both samples. Call this function for a
+ * rank that has no frames. Return false if the rank has no connection to the store, because then it may be an
+ * independent program for which no rank waits. */
 static bool is_idle_still(const struct hang *h, uint32_t rank)
 {
     const struct snapshot_rank *f = &h->s->ranks[rank];

@@ -112,10 +112,9 @@ DETACH_TEST(a_job_in_the_background_is_listed_watched_and_stopped)
     SAYS(r, "no background");
 }
 
-/* Start a job in a directory that ddprun searches twice, and expect only one row for this job. ddprun searches this
- * directory as XDG_RUNTIME_DIR and as /run/user/UID. If /run/user/UID does not exist, ddprun searches the directory as
- * TMPDIR and as /tmp. This check is not a separate test, because a parallel test expects an empty list and could find
- * this job. */
+/* Start a job in a directory that ddprun searches under two names, and expect that `ddprun list` shows the job only once.
+ * The names are XDG_RUNTIME_DIR and /run/user/UID or, if /run/user/UID does not exist, TMPDIR and /tmp. The caller tests
+ * the empty list, too: as two tests they could run at the same time, and the other test would find this job. */
 static void expect_one_job_in_a_directory_with_two_names(void)
 {
     char name[64], job[320], unique[64];

@@ -1,5 +1,5 @@
-/* procstat.c -- see procstat.h. The functions read only small files of /proc, so they also work on a process that is
- * about to end. */
+/* procstat.c -- see procstat.h. Each function opens a file of /proc, reads it and closes it again. So a process may end
+ * at any time: the function then returns the value for a missing process. */
 #include "procstat.h"
 
 #include <dirent.h>

@@ -214,7 +214,8 @@ static void expect_foreign_rank(struct play *play)
 SCENE(strangers, a_process_is_no_rank_of_another_node, .options = "--rdzv_id=demo", .until = "up",
       .fault = claim_ranks, .after = expect_foreign_rank, .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* Open 200 connections from node 1. If node 1 had no agent, 200 connections of strangers would be above the limit. */
+/* Open 200 connections from node 1, and expect that the store accepts all of them. The limit for strangers is lower, but
+ * these connections come from a node with an agent. */
 static void connect_many(struct play *play)
 {
     const char *argv[] = { bin("tests/prog/stranger"), "10.9.0.1", "29500", "many", "200", NULL };

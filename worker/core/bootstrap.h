@@ -41,8 +41,8 @@ struct bootstrap_card {
 
 /* Write the card of this rank, and wait until all ranks have written their cards. Rank 0 passes an array `cards` with
  * room for world_size cards, and receives all cards. The other ranks pass NULL. DDP_ERR_TIMEOUT names the missing
- * ranks. DDP_ERR_MISMATCH names a rank that two processes use. The second process finds the card of the first
- * process. */
+ * ranks. DDP_ERR_MISMATCH names a rank that two processes use: the second process gets this error, because the card
+ * of the first process is already there. */
 ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_card *cards,
                           struct ddp_err *err);
 

@@ -188,8 +188,9 @@ static ddp_status check_node_rank(const struct cli *cli, struct ddp_err *err)
 {
     char text[NNODES_TEXT_MAX];
     if (cli_gives(cli, OPT_NODE_RANK) && cli->node_rank >= cli->nnodes.max)
-        return ddp_fail(err, DDP_ERR_ARG, "--node_rank=%d: expected a number below --nnodes, which is %d",
-                        cli->node_rank, cli->nnodes.max);
+        return ddp_fail(err, DDP_ERR_ARG, "--node_rank=%d: expected %s%d, because --nnodes is %d",
+                        cli->node_rank, cli->nnodes.max > 1 ? "a number from 0 to " : "", cli->nnodes.max - 1,
+                        cli->nnodes.max);
     if (cli->nnodes.max > 1 && !cli_is_elastic(cli) && !cli_gives(cli, OPT_NODE_RANK) && !cli->torchrun)
         return ddp_fail(
             err, DDP_ERR_ARG,

@@ -96,10 +96,6 @@ static ddp_status parse_line(const char *path, const char *line, size_t n, struc
         return DDP_OK;
     secret_free(secret);
     *out = NULL;
-    if (n < SECRET_BYTES)
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "%s: %zu bytes are too short for a secret; make one with 'ddprun --make_secret FILE'",
-                        path, n);
     return ddp_fail(err, DDP_ERR_ARG,
                     "%s: not a secret: expected one line of 64 hexadecimal digits; make one with 'ddprun "
                     "--make_secret FILE'",
@@ -490,8 +486,7 @@ static void seal(struct secret_call *c, const struct munge *m, void *context)
         munge_fail(c, m, context, rc);
     } else if (strlen(credential) >= sizeof(c->credential)) {
         ddp_fail(&c->err, DDP_ERR_LIMIT,
-                 "MUNGE: the credential has %zu bytes, but at most %zu are "
-                 "allowed; use --secret_file",
+                 "MUNGE: the credential has %zu bytes: expected at most %zu; use --secret_file",
                  strlen(credential), sizeof(c->credential) - 1);
     } else {
         strcpy(c->credential, credential);

@@ -351,7 +351,7 @@ void client_append_blob(struct client_call *c, enum field_id field, struct slice
     if (bytes.data == NULL && bytes.len > 0)
         client_fail(c, DDP_ERR_ARG, "the pointer to a value of %zu bytes is NULL", bytes.len);
     if (bytes.len > field_table[field].limit)
-        client_fail(c, DDP_ERR_LIMIT, "the %s has %zu bytes; at most %u are allowed",
+        client_fail(c, DDP_ERR_LIMIT, "the %s has %zu bytes: expected at most %u",
                     field_table[field].text + strlen("blob "), bytes.len, field_table[field].limit);
     check_built(c, !client_ok(c) || append_blob(&c->store->out, bytes));
 }
@@ -364,7 +364,7 @@ void client_append_key(struct client_call *c, const char *key)
     if (key == NULL)
         client_fail(c, DDP_ERR_ARG, "a key is NULL");
     if (len > WIRE_MAX_KEY)
-        client_fail(c, DDP_ERR_LIMIT, "the key has %zu bytes; at most %u are allowed", len - 1,
+        client_fail(c, DDP_ERR_LIMIT, "the key has %zu bytes: expected at most %u", len - 1,
                     WIRE_MAX_KEY - 1);
     check_built(c, !client_ok(c) ||
                        (append_u64(out, len) && append_u8(out, '/') && buf_append(out, key, len - 1)));
@@ -374,7 +374,7 @@ void client_append_key(struct client_call *c, const char *key)
 void client_append_keys(struct client_call *c, const char *const keys[], size_t n)
 {
     if (n > WIRE_MAX_KEYS)
-        client_fail(c, DDP_ERR_LIMIT, "the list has %zu keys; at most %u are allowed", n, WIRE_MAX_KEYS);
+        client_fail(c, DDP_ERR_LIMIT, "the list has %zu keys: expected at most %u", n, WIRE_MAX_KEYS);
     if (keys == NULL && n > 0)
         client_fail(c, DDP_ERR_ARG, "the list of keys is NULL");
     check_built(c, !client_ok(c) || append_u64(&c->store->out, n));
@@ -433,7 +433,7 @@ static char *room_for(struct client_call *c, uint64_t n, size_t limit)
 {
     char *data = n <= limit ? malloc(n + 1) : NULL;
     if (n > limit)
-        client_fail(c, DDP_ERR_CORRUPT, "the reply announces %llu bytes; at most %zu are allowed",
+        client_fail(c, DDP_ERR_CORRUPT, "the reply announces %llu bytes: expected at most %zu",
                     (unsigned long long)n, limit);
     else if (data == NULL)
         client_fail(c, DDP_ERR_NOMEM, "out of memory for a reply of %llu bytes", (unsigned long long)n);

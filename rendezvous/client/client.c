@@ -292,7 +292,7 @@ static void append_members(struct client_call *c, const uint32_t *members, size_
         if (!append_u32(&list, members[i]))
             client_fail(c, DDP_ERR_NOMEM, "out of memory for %zu members", n);
     if (n > WIRE_MAX_RANKS)
-        client_fail(c, DDP_ERR_LIMIT, "the list has %zu members; at most %u are allowed", n, WIRE_MAX_RANKS);
+        client_fail(c, DDP_ERR_LIMIT, "the list has %zu members: expected at most %u", n, WIRE_MAX_RANKS);
     client_append_blob(c, FIELD_MEMBERS, buf_slice(&list));
     buf_free(&list);
 }

@@ -67,7 +67,7 @@ static ddp_status parse_timeout(const char *value, void *to, struct ddp_err *err
     double seconds = strtod(value, &end);
     /* `!` before the range also rejects NaN, because every comparison with NaN is false */
     if (*value < '.' || *value > '9' || *end != '\0' || !(seconds >= 0.001 && seconds <= MAX_TIMEOUT_S))
-        return ddp_fail(err, DDP_ERR_ARG, "seconds from 0.001 to %d", MAX_TIMEOUT_S);
+        return ddp_fail(err, DDP_ERR_ARG, "a number of seconds from 0.001 to %d", MAX_TIMEOUT_S);
     *(uint32_t *)to = (uint32_t)(seconds * 1000);
     return DDP_OK;
 }

@@ -20,7 +20,7 @@
  *
  *     code         name of the finding; never changes
  *     severity     one of FINDING_GRADES
- *     sentence     names the culprit, the failure and the duration
+ *     sentence     names the culprit, the failure and, unless the failure is a state such as a full disk, the duration
  *     advice       one remedy
  *     example      an example of the sentence
  *     detection    how the finding is detected, then "Typical cause: ..." or "Typical causes: ...", which
@@ -483,7 +483,7 @@
       FINDING_WAS_REJECTED,                                                                                 \
       "pass a --node_rank from 0 to nnodes - 1, or raise --nnodes on every node",                           \
       "n2 (10.0.0.3, pid 90) was rejected 2.0 s ago: n2 (pid 90) has --node_rank=2: expected a number "     \
-      "below --nnodes=2, the value on node 0 (n0, pid 71)",                                                 \
+      "from 0 to 1, because --nnodes is 2 on node 0 (n0, pid 71)",                                          \
       "Node ranks begin at 0, so the highest is one below --nnodes. The store compared the requested "      \
       "node rank with the --nnodes of the job. Typical causes: node ranks counted from 1, or an --nnodes "   \
       "that is still the value of a smaller job.")                                                           \

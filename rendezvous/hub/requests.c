@@ -345,8 +345,8 @@ static bool check_length(struct hub *hub, const struct request *req, uint64_t by
 {
     if (bytes <= hub->limits.max_unread)
         return true;
-    ddp_fail(&hub->err, DDP_ERR_LIMIT, "%s: the reply has %llu bytes; at most %llu bytes are allowed",
-             req->op->name, (unsigned long long)bytes, (unsigned long long)hub->limits.max_unread);
+    ddp_fail(&hub->err, DDP_ERR_LIMIT, "%s: the reply has %llu bytes: expected at most %llu", req->op->name,
+             (unsigned long long)bytes, (unsigned long long)hub->limits.max_unread);
     return false;
 }
 

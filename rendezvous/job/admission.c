@@ -177,10 +177,12 @@ static bool rank_is_there(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
     return j->elastic || j->node_rank < (int64_t)j->nnodes_max ||
-           word_refusal(
-               c, "%s (pid %d) has --node_rank=%" PRId32 ": expected a number below --nnodes=%" PRIu32 "%s%s",
-               j->host, j->pid, j->node_rank, j->nnodes_max, c->r->rules.known ? ", the value on " : "",
-               c->r->rules.known ? c->first : "");
+           word_refusal(c,
+                        "%s (pid %d) has --node_rank=%" PRId32 ": expected %s%" PRIu32
+                        ", because --nnodes is %" PRIu32 "%s%s",
+                        j->host, j->pid, j->node_rank, j->nnodes_max > 1 ? "a number from 0 to " : "",
+                        j->nnodes_max - 1, j->nnodes_max, c->r->rules.known ? " on " : "",
+                        c->r->rules.known ? c->first : "");
 }
 
 /* Return the node that already has the requested node rank, or NULL if the node rank is free. */

@@ -28,12 +28,12 @@ static enum wire_status wait_for(struct wire *w, size_t need)
     return WIRE_MORE;
 }
 
-/* Fail with a message such as "GET: the key or name has 9000 bytes; at most 8192 are allowed". */
+/* Fail with a message such as "GET: the key or name has 9000 bytes: expected at most 8192". */
 static enum wire_status fail_limit(struct ddp_err *err, const struct wire *w, const char *what, uint64_t got,
                                    const char *unit, uint64_t limit)
 {
-    ddp_fail(err, DDP_ERR_LIMIT, "%s: the %s has %" PRIu64 " %s; at most %" PRIu64 " are allowed",
-             w->op->name, what, got, unit, limit);
+    ddp_fail(err, DDP_ERR_LIMIT, "%s: the %s has %" PRIu64 " %s: expected at most %" PRIu64, w->op->name,
+             what, got, unit, limit);
     return WIRE_BAD;
 }
 

@@ -41,8 +41,8 @@ static ddp_status in_range(const char *name, double value, double low, double be
 {
     if (value >= low && value < below)
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_ARG, "optimizer: %s=%g: expected at least %g and below %g", name, value, low,
-                    below);
+    return ddp_fail(err, DDP_ERR_ARG, "optimizer: %s=%g: expected a number of at least %g and below %g", name,
+                    value, low, below);
 }
 
 /* Check the hyperparameters of SGD. Nesterov's method is defined only without dampening. */

@@ -115,9 +115,9 @@ Test(secret, no_other_content_is_accepted)
         expect_rejected("a", "64 hexadecimal digits");
     }
     make_file("a", "", 0, 0600);
-    expect_rejected("a", "0 bytes are too short");
+    expect_rejected("a", "64 hexadecimal digits");
     make_file("a", "a pass phrase", 13, 0600);
-    expect_rejected("a", "13 bytes are too short");
+    expect_rejected("a", "64 hexadecimal digits");
     snprintf(line, sizeof(line), "%s\n", digits);
     line[10] = '\0';
     make_file("a", line, 65, 0600);
@@ -267,7 +267,7 @@ Test(secret, stdin_keeps_the_bytes_after_the_line)
     cr_assert_eq(read(STDIN_FILENO, rest, sizeof(rest)), 4);
     cr_assert_str_eq(rest, "rest");
     cr_assert_eq(dprintf(ends[1], "short\nrest"), 10);
-    expect_rejected("-", "too short");
+    expect_rejected("-", "64 hexadecimal digits");
     close(ends[1]);
 }
 

@@ -193,7 +193,7 @@ Test(cli, errors_name_option_value_and_what_would_be_right)
     REFUSED("--master_port=65536: expected a port from 1 to 65535, or 0 for any free port",
             "--master_port=65536", "prog");
     REFUSED("--nnodes=3:2: expected N or MIN:MAX, with 1 <= MIN <= MAX <= 16384", "--nnodes=3:2", "prog");
-    REFUSED("--node_rank=1: expected a number below --nnodes, which is 1", "--node_rank=1", "prog");
+    REFUSED("--node_rank=1: expected 0, because --nnodes is 1", "--node_rank=1", "prog");
     REFUSED("--env=a.py: expected NAME=VALUE or NAME", "--env", "a.py", "prog");
     REFUSED("--env==x: expected NAME=VALUE or NAME", "--env==x", "prog");
     REFUSED("--env=1x=2: expected NAME=VALUE or NAME, where NAME does not begin with a digit", "--env=1x=2",
@@ -488,8 +488,8 @@ Test(cli_nodes, values_say_what_would_be_right)
 
 Test(cli_nodes, combinations_that_cannot_be_are_refused)
 {
-    REFUSED_NODE("--node_rank=2: expected a number below --nnodes, which is 2", "--nnodes=2", "--node_rank=2",
-                 "--master_addr=h");
+    REFUSED_NODE("--node_rank=2: expected a number from 0 to 1, because --nnodes is 2", "--nnodes=2",
+                 "--node_rank=2", "--master_addr=h");
     REFUSED_NODE("--nnodes=2: no --node_rank; add it on each node: 0 on the node with the master address, 1 "
                  "on the other;",
                  "--nnodes=2", "--master_addr=h");

@@ -840,10 +840,9 @@ Test(rdzv_join, a_node_rank_that_is_taken_or_not_there)
     join.task = NULL;
     join.host = NULL;
     join.node_rank = 2;
-    expect_refusal(
-        &join, RDZV_REFUSED_NODE_RANK_TOO_HIGH,
-        "n7 (pid 107) has --node_rank=2: expected a number below --nnodes=2, the value on node 1 (n0, pid "
-        "100)");
+    expect_refusal(&join, RDZV_REFUSED_NODE_RANK_TOO_HIGH,
+                   "n7 (pid 107) has --node_rank=2: expected a number from 0 to 1, because --nnodes is 2 on "
+                   "node 1 (n0, pid 100)");
 }
 
 Test(rdzv_join, the_first_node_cannot_bring_nonsense)
@@ -851,7 +850,7 @@ Test(rdzv_join, the_first_node_cannot_bring_nonsense)
     struct rdzv_join join = sim.join;
     join.node_rank = 2;
     expect_refusal(&join, RDZV_REFUSED_NODE_RANK_TOO_HIGH,
-                   "n7 (pid 107) has --node_rank=2: expected a number below --nnodes=2");
+                   "n7 (pid 107) has --node_rank=2: expected a number from 0 to 1, because --nnodes is 2");
     join = sim.join;
     join.nproc = 0;
     expect_refusal(&join, RDZV_REFUSED_BAD_JOIN,

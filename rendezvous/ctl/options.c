@@ -328,7 +328,8 @@ static bool command_help(struct buf *out)
     for (const struct ctl_command *c = commands; ok && c->name != NULL; c++) {
         const size_t start = out->len;
         ok = buf_printf(out, "  %s %s", c->name, c->argument != NULL ? c->argument : "");
-        ok = ok && buf_printf(out, "%*s%s\n", HELP_COLUMN - (int)(out->len - start), "", c->help);
+        ok = ok && buf_printf(out, "%*s", HELP_COLUMN - (int)(out->len - start), "") &&
+             options_wrap(out, c->help, HELP_COLUMN, HELP_COLUMN);
     }
     return ok;
 }
@@ -365,7 +366,8 @@ static bool exit_status_help(struct buf *out)
 {
     bool ok = buf_printf(out, "\nexit status:\n");
     for (int i = 0; ok && i < EXIT_CODES; i++)
-        ok = buf_printf(out, "  %d  %s\n", i, exit_codes[i]);
+        ok = buf_printf(out, "  %d  ", i) &&
+             options_wrap(out, exit_codes[i], strlen("  0  "), strlen("  0  "));
     return ok;
 }
 

@@ -181,8 +181,8 @@ static ddp_status atomic_open(struct atomic_file *file, const char *path, struct
     file->fd = open_for_writing(file);
     if (file->fd < 0) {
         char why[WRITE_ERROR_MAX];
-        ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", written_name(file),
-                 write_error_text(errno, written_name(file), why));
+        ddp_fail(err, DDP_ERR_IO, "%s: cannot open%s%s: %s", path, special ? "" : " ",
+                 special ? "" : file->temporary, write_error_text(errno, written_name(file), why));
         atomic_forget(file);
         return DDP_ERR_IO;
     }

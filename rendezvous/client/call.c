@@ -351,8 +351,8 @@ void client_append_blob(struct client_call *c, enum field_id field, struct slice
     if (bytes.data == NULL && bytes.len > 0)
         client_fail(c, DDP_ERR_ARG, "the pointer to a value of %zu bytes is NULL", bytes.len);
     if (bytes.len > field_table[field].limit)
-        client_fail(c, DDP_ERR_LIMIT, "the %s has %zu bytes: expected at most %u",
-                    field_table[field].text + strlen("blob "), bytes.len, field_table[field].limit);
+        client_fail(c, DDP_ERR_LIMIT, "the %s has %zu bytes: expected at most %u", field_table[field].text,
+                    bytes.len, field_table[field].limit);
     check_built(c, !client_ok(c) || append_blob(&c->store->out, bytes));
 }
 

@@ -25,7 +25,7 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
 /* clang-format off */
 
 /* The fields of requests. `limit` is the maximum size of a blob in bytes, or the maximum number of items of a list. The
- * last column is the text in docs/protocol.md. */
+ * last column is the text in docs/protocol.md, and the name in errors. */
 #define WIRE_FIELDS(X)                                                                                       \
     /* name    shape     limit             text in docs/protocol.md */                                       \
     X(NIL,      NOTHING, 0,                "")                                                               \
@@ -123,7 +123,7 @@ enum op_id {
 struct field {
     enum field_shape shape;
     uint32_t limit;   /* blob: maximum number of bytes; list: maximum number of items; integer: 0 */
-    const char *text; /* for docs/protocol.md */
+    const char *text; /* for errors and docs/protocol.md */
 };
 
 enum { OP_FIELDS = 3 }; /* maximum number of fields of a request */

@@ -79,7 +79,7 @@ Test(store_client, values_up_to_the_limit_travel_and_no_further)
     cr_assert_eq(len, DDP_STORE_MAX_VALUE);
     cr_assert_eq(memcmp(back, big, len), 0);
     cr_assert_eq(ddp_store_set(store, "big", big, DDP_STORE_MAX_VALUE + 1, &err), DDP_ERR_LIMIT);
-    cr_assert(has_parts(err.msg, "8388609 bytes: |8388608"), "%s", err.msg);
+    cr_assert(has_parts(err.msg, "the value |8388609 bytes: |8388608"), "%s", err.msg);
     big[DDP_STORE_MAX_KEY] = '\0';
     cr_assert_eq(ddp_store_set(store, big, "", 0, &err), DDP_ERR_LIMIT);
     big[DDP_STORE_MAX_KEY - 1] = '\0'; /* one byte less, because the client adds a '/' in front */

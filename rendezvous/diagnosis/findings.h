@@ -253,7 +253,7 @@
       "${this_host} has no route to ${address}",                                                            \
       "check the address, and on ${this_host} the interfaces ('ip addr') and the routes ('ip route'); a " \
       "container needs a connection to the network of ${address}",                                                                    \
-      "n1 has no route to 10.0.0.1: its answer came after 2 ms",                                            \
+      "n1 has no route to 10.0.0.1",                                                                        \
       "The kernel's route lookup failed with ENETUNREACH. Typical causes: an interface that is down, or a "         \
       "container that is not connected to the network of the address.")                                                                            \
     X(ROUTE_UNREACHABLE, ERROR,                                                                             \

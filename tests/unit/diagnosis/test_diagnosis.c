@@ -888,20 +888,23 @@ Test(findings, long_words_are_cut)
     cr_assert_str_eq(f.sentence + FINDING_TEXT_MAX - 4, "...");
 }
 
-/* Return true if `example` contains the parts of `sentence` around the placeholders, in the same order. */
+/* Return true if `example` contains the parts of `sentence` around the placeholders, in the same order. The value of
+ * ${address} must not contain a blank. */
 static bool is_example(const char *sentence, const char *example)
 {
     const char *at = example;
+    bool is_address = false;
     while (*sentence != '\0') {
-        const char *word = strstr(sentence, "${");
+        const char *word = strstr(sentence, "${"), *value = at;
         const size_t len = word != NULL ? (size_t)(word - sentence) : strlen(sentence);
         at = memmem(at, strlen(at), sentence, len);
-        if (at == NULL)
+        if (at == NULL || (is_address && memchr(value, ' ', (size_t)(at - value)) != NULL))
             return false;
         at += len;
         sentence = word != NULL ? strchr(word, '}') + 1 : sentence + len;
+        is_address = word != NULL && strncmp(word, "${address}", strlen("${address}")) == 0;
     }
-    return true;
+    return !is_address || strchr(at, ' ') == NULL;
 }
 
 Test(findings, examples_are_what_the_sentences_print)
@@ -916,6 +919,7 @@ Test(findings, examples_are_what_the_sentences_print)
     for (size_t i = 0; i < LEN(rows); i++)
         cr_expect(is_example(rows[i].sentence, rows[i].example), "%s: %s", rows[i].code, rows[i].example);
     cr_expect_not(is_example("${a}: killed by ${b}", "rank 3: exited"));
+    cr_expect_not(is_example("no route to ${address}", "no route to 10.0.0.1: no answer"));
 }
 
 static const char *const examples[FINDING_CODES] = {

@@ -405,7 +405,7 @@ static void check_cause(struct diagnosis *d, const struct snapshot *s)
 enum {
     CLAIMS_SHOWN = 6, /* maximum number of claims (struct snapshot_claim) in a sentence */
     WHO_MAX = 500,    /* size of the list of claims, in bytes; a sentence has FINDING_TEXT_MAX bytes */
-    TAIL_MAX = 90     /* number of bytes that are reserved for the text after the claims */
+    TAIL_MAX = 120    /* number of bytes that are reserved for the text after the claims */
 };
 
 /* Return true if the wait is for a key that every rank of the job needs during PyTorch's start. Set *key to the

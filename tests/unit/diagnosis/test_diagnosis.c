@@ -1102,6 +1102,53 @@ Test(findings, samples_are_findings_about_nodes)
     expect_sample_in(s, FINDING_PROGRAM_MISSING_ON_NODE);
 }
 
+Test(findings, samples_are_findings_about_launches)
+{
+#define OWN(n)                                                                   \
+    {                                                                            \
+        .rank = n, .pid = 71 + (n), .is_of_job = true, .host = "n1", .owner = "" \
+    }
+#define SPAWNED(n)                                                                   \
+    {                                                                                \
+        .rank = n, .pid = 75 + (n), .is_of_job = true, .is_child = true, .owner = "" \
+    }
+    static const struct snapshot_claim shared[] = {
+        OWN(0),
+        OWN(1),
+        { .rank = 0, .pid = 90, .owner = "pid 90 on n1 (python x.py)" },
+        { .rank = 1, .pid = 91, .owner = "pid 91 on n1 (python x.py)" }
+    };
+    static const struct snapshot_claim large[] = { OWN(0), OWN(1), SPAWNED(0), SPAWNED(1) };
+    struct snapshot s = CASE(RUNNING, .world_size = 2);
+    s.surplus = (struct snapshot_surplus){ .count = 4, .claims = shared, .n = 4, .for_ms = 10000 };
+    cr_assert(torch_key_read(slice_str("/default_pg/store_based_barrier_key:1"), &s.surplus.key));
+    expect_sample_in(s, FINDING_STORE_SHARED);
+    s.surplus.claims = large;
+    expect_sample_in(s, FINDING_GROUP_TOO_LARGE);
+}
+
+/* The list of processes leaves room for the text after the list, however long the description of a process is. */
+Test(diagnose_job, the_text_after_a_long_list_is_not_cut)
+{
+    static char owner[400];
+    struct snapshot_claim claims[7];
+    struct snapshot s = CASE(RUNNING, .world_size = 2);
+    for (size_t i = 0; i < LEN(claims); i++)
+        claims[i] = (struct snapshot_claim){ .rank = -1, .pid = 90, .owner = i == 0 ? owner : "another one" };
+    s.surplus =
+        (struct snapshot_surplus){ .count = 12345, .claims = claims, .n = LEN(claims), .for_ms = 10000 };
+    cr_assert(torch_key_read(slice_str("/default_pg/store_based_barrier_key:1"), &s.surplus.key));
+    for (size_t len = 1; len < sizeof(owner); len++) {
+        owner[len - 1] = 'x';
+        const struct diagnosis d = look(s);
+        cr_assert_eq(d.list[0].code, FINDING_STORE_SHARED);
+        const char *sentence = d.list[0].sentence;
+        cr_expect_str_eq(sentence + strlen(sentence) - strlen(" connections"), " connections", "%s",
+                         sentence);
+        cr_expect_not_null(strstr(sentence, "; 12338 "), "%s", sentence);
+    }
+}
+
 Test(findings, samples_are_findings_about_clients)
 {
     static const struct {

@@ -50,8 +50,9 @@ static bool is_sound(const struct check *c)
         return word_refusal(c, "%s has %" PRIu32 " workers: expected a number from 1 to %d", c->self,
                             j->nproc, RDZV_NPROC_MAX);
     if (j->nnodes_min < 1 || j->nnodes_min > j->nnodes_max || j->nnodes_max > RDZV_NODES_MAX)
-        return word_refusal(c, "%s has --nnodes=%" PRIu32 ":%" PRIu32 ": expected numbers from 1 to %d",
-                            c->self, j->nnodes_min, j->nnodes_max, RDZV_NODES_MAX);
+        return word_refusal(
+            c, "%s has --nnodes=%" PRIu32 ":%" PRIu32 ": expected MIN:MAX, with 1 <= MIN <= MAX <= %d",
+            c->self, j->nnodes_min, j->nnodes_max, RDZV_NODES_MAX);
     if (!j->elastic && j->nnodes_min != j->nnodes_max)
         return word_refusal(c, "%s has --nnodes=%" PRIu32 ":%" PRIu32 ": a static job needs one number",
                             c->self, j->nnodes_min, j->nnodes_max);

@@ -858,7 +858,10 @@ Test(rdzv_join, the_first_node_cannot_bring_nonsense)
     join = sim.join;
     join.nnodes_max = 100000;
     expect_refusal(&join, RDZV_REFUSED_BAD_JOIN,
-                   "n7 (pid 107) has --nnodes=2:100000: expected numbers from 1 to 16384");
+                   "n7 (pid 107) has --nnodes=2:100000: expected MIN:MAX, with 1 <= MIN <= MAX <= 16384");
+    join.nnodes_max = 1;
+    expect_refusal(&join, RDZV_REFUSED_BAD_JOIN,
+                   "n7 (pid 107) has --nnodes=2:1: expected MIN:MAX, with 1 <= MIN <= MAX <= 16384");
     join.nnodes_max = 3;
     expect_refusal(&join, RDZV_REFUSED_BAD_JOIN,
                    "n7 (pid 107) has --nnodes=2:3: a static job needs one number");

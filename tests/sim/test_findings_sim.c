@@ -757,6 +757,7 @@ static void one_loses_its_path(const char *line, int lost_bytes)
     join(N1, 1, 2, "");
     for (int rank = 0; rank < 4; rank++)
         start_worker(rank);
+    sim_at(&sim, 500);
     snprintf(json, sizeof(json),
              "{\"op\":\"failed\",\"round\":1,\"rank\":0,\"exit_code\":1,\"victim\":true,\"words\":\"exit 1\","
              "\"stderr\":[\"%s\"],\"lost_bytes\":%d}",
@@ -788,7 +789,7 @@ Test(findings_ranks_sim, a_connection_that_breaks_while_all_ranks_live_is_named_
             cr_assert(has(told, "CONNECTION_BROKE", NULL), "%s", lines[i]);
             cr_assert(has_parts(text_of(told, "text"), "between node 0 (n0) |node 1 (n1) "), "%s",
                       text_of(told, "text"));
-            cr_assert(says("broke ") && says(": rank 0 reported '") && says(lines[i]) &&
+            cr_assert(says("broke 500 ms ") && says(": rank 0 reported '") && says(lines[i]) &&
                           says("(last messages ") && !says("packets"),
                       "%s", text_of(told, "text"));
         }

@@ -1904,19 +1904,23 @@ HOSTS_TEST(a_terminal_gets_the_control_characters_of_one_worker_only)
     }
 }
 
-/* The output of a node is a pipe, and only the starter has the terminal. One node prints the report, so one hint
- * appears. The workers must not get the variable that reports the terminal to the nodes. */
+/* The output of a node is a pipe, and only the starter has the terminal. One hint appears, even if --verbose makes
+ * every node print a report. The workers must not get the variable that reports the terminal to the nodes. */
 HOSTS_TEST(a_terminal_gets_one_hint_for_the_failure_of_a_worker)
 {
     static const char program[] =
         "test -z \"$DDPRUN_TERMINAL\" || exit 9; test $RANK = 1 && exit 7; sleep 1000";
-    for (int on_terminal = 0; on_terminal < 2; on_terminal++) {
-        struct run_result r =
-            job_run((const char *const[]){ "--hosts=a:1,b:1,c:1", shell, "sh", "-c", program, NULL },
-                    &(struct run_options){ .terminal = on_terminal == 1 });
-        const char *text = on_terminal == 1 ? r.out : r.err, *at = strstr(text, "(ddprun explain ");
+    static const struct {
+        bool on_terminal;
+        const char *level;
+    } rows[] = { { false, "--no_python" }, { true, "--no_python" }, { true, "--verbose" } };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct run_result r = job_run(
+            (const char *const[]){ "--hosts=a:1,b:1,c:1", shell, rows[i].level, "sh", "-c", program, NULL },
+            &(struct run_options){ .terminal = rows[i].on_terminal });
+        const char *text = rows[i].on_terminal ? r.out : r.err, *at = strstr(text, "(ddprun explain ");
         EXPECT(r, 7);
-        cr_expect_eq(at != NULL, on_terminal == 1, "%s", text);
+        cr_expect_eq(at != NULL, rows[i].on_terminal, "%s", text);
         cr_expect(at == NULL || strncmp(at, "(ddprun explain WORKER_FAILED)", 30) == 0, "%s", text);
         cr_expect(at == NULL || strstr(at + 1, "(ddprun explain ") == NULL, "%s", text);
     }

@@ -965,6 +965,7 @@ static void report(struct node *n)
         .n_failed = n->run.failed.len / sizeof(struct failed_attempt),
         .best_step = n->run.best_step,
         .store = { .how = agent_lost_store(n->agent) ? n->meet.store_lost : NULL,
+                   .lost_ms = n->meet.store_lost_ms,
                    .node = n->meet.store_node,
                    .advice = loss->advice,
                    .code = loss->code != FINDING_NONE ? finding_code_name(loss->code) : "" },

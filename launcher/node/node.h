@@ -89,6 +89,7 @@ struct node_meeting {
     int next_attempt;                  /* number of the next attempt, from the verdict */
     uint64_t store_deadline_ms;        /* deadline of the store's answer; UINT64_MAX if no answer is due */
     char store_lost[FINDING_TEXT_MAX]; /* why the store was lost; "" if it is not lost */
+    uint64_t store_lost_ms;            /* when the store was lost */
     /* why this node itself caused the loss of the store; FINDING_NONE if it did not */
     struct finding store_finding;
     char store_node[HEARD_NAME_MAX + 32]; /* host of the lost store, as " on node 0 (n0)"; "" if unknown */

@@ -875,6 +875,7 @@ static void explain_loss(struct node *n, const char *why, char code[FINDING_SUBJ
                                      .asked_ms = asked_ms != 0 ? clock_ms() - asked_ms : 0,
                                      .node_timeout_ms = n->plan->meeting.node_timeout_ms };
     snprintf(n->meet.store_lost, sizeof(n->meet.store_lost), "%s", why);
+    n->meet.store_lost_ms = clock_ms();
     if (!store_loss_finding(&loss, &n->meet.store_finding))
         return;
     snprintf(n->meet.store_lost, sizeof(n->meet.store_lost), "%s", n->meet.store_finding.sentence);

@@ -206,7 +206,8 @@ bool cause_headline(const struct report *r, struct buf *out)
         return cause_append_left(r, out);
     if (f != NULL)
         return failure_headline(r, f, out);
-    text_ms(r->ended_ms - r->started_ms, after);
+    /* the workers may end long after the loss of the store, because they have the grace period */
+    text_ms((r->store.how != NULL ? r->store.lost_ms : r->ended_ms) - r->started_ms, after);
     if (r->store.how != NULL)
         return buf_printf(out, "lost the store of the job at %s:%d%s after %s: %s", r->plan->master_addr,
                           r->plan->master_port, r->store.node != NULL ? r->store.node : "", after,

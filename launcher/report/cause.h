@@ -58,6 +58,7 @@ struct failed_attempt {
  * all facts of struct report. */
 struct store_end {
     const char *how;    /* what happened, such as "the store closed the connection"; NULL without a loss */
+    uint64_t lost_ms;   /* when this happened, by the agent's clock */
     const char *node;   /* where the store was, for example " on node 0 (n0)"; "" or NULL if unknown */
     const char *advice; /* remedy of the finding that explains the loss; "" or NULL without a finding */
     const char *code;   /* code of the finding that explains the loss; "" or NULL without a finding */

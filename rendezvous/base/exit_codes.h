@@ -31,7 +31,8 @@
       "ddp-rendezvous on another host",                                                                   \
       "The store sent no message within the time of --node_timeout, and no new connection succeeded. "    \
       "Typical causes: a killed node 0, a cut network, or a frozen machine.",                             \
-      "lost the store of the job at 10.0.0.1:29500: no message from the store for 15 s (--node_timeout)") \
+      "lost the store of the job at 10.0.0.1:29500 after 42.0 s: no message from the store for 15 s "     \
+      "(--node_timeout)")                                                                                 \
     X(124, UNKILLABLE, "a process cannot be killed, or the file system of --log_dir does not answer",     \
       "check the disk, the network file system or the driver of that host",                               \
       "The process still existed after SIGKILL, and /proc/PID/stat shows state D. Typical causes: an "    \

@@ -624,8 +624,9 @@ Test(report_elsewhere, says_what_helps_when_the_store_is_lost, .fini = elsewhere
     elsewhere_step(AGENT_STORE_LOST, 3500, 0, 0);
     elsewhere_step(AGENT_EXITED, 3600, 0, -SIGTERM);
     elsewhere_report.store.how = "it has said nothing for 3 s (--node_timeout)";
+    elsewhere_report.store.lost_ms = 3500;
     elsewhere_expect(
-        "ddprun: lost the store of the job at 127.0.0.1:29500 after 8.5 s: it has said nothing for 3 s "
+        "ddprun: lost the store of the job at 127.0.0.1:29500 after 3.0 s: it has said nothing for 3 s "
         "(--node_timeout)\n"
         "  why      the ddprun that hosts the store has exited, or its host is down or frozen, or the "
         "network\n"

@@ -24,11 +24,12 @@ ddp_status files_join(char *to, const char *dir, const char *name, struct ddp_er
     return DDP_OK;
 }
 
-static ddp_status not_opened(const char *option, const char *path, int error, struct ddp_err *err)
+/* Report a file that cannot be opened. `status` is DDP_ERR_ARG if the value of the option itself is wrong. */
+static ddp_status not_opened(ddp_status status, const char *option, const char *path, int error,
+                             struct ddp_err *err)
 {
     char why[WRITE_ERROR_MAX];
-    return ddp_fail(err, DDP_ERR_IO, "%s %s: cannot open: %s", option, path,
-                    write_error_text(error, path, why));
+    return ddp_fail(err, status, "%s %s: cannot open: %s", option, path, write_error_text(error, path, why));
 }
 
 ddp_status files_wrap_option(const char *option, struct ddp_err *err)
@@ -40,7 +41,7 @@ FILE *files_open(const char *option, const char *path, const char *mode, struct 
 {
     FILE *file = fopen(path, mode);
     if (file == NULL)
-        not_opened(option, path, errno, err);
+        not_opened(DDP_ERR_IO, option, path, errno, err);
     return file;
 }
 
@@ -52,7 +53,7 @@ ddp_status files_make_dir(const char *option, const char *path, struct ddp_err *
     struct stat s;
     size_t len = strlen(path);
     if (len == 0 || len >= sizeof(part))
-        return not_opened(option, path, len == 0 ? ENOENT : ENAMETOOLONG, err);
+        return not_opened(DDP_ERR_ARG, option, path, len == 0 ? ENOENT : ENAMETOOLONG, err);
     for (size_t end = 1; end <= len; end++) {
         if (path[end] != '/' && path[end] != '\0')
             continue;
@@ -65,8 +66,10 @@ ddp_status files_make_dir(const char *option, const char *path, struct ddp_err *
                                 errno == ENOENT ? "use another parent directory" : "use another path", why));
     }
     if (stat(path, &s) == 0 && !S_ISDIR(s.st_mode))
-        return not_opened(option, path, ENOTDIR, err);
-    return access(path, W_OK | X_OK) == 0 ? DDP_OK : not_opened(option, path, errno, err);
+        return not_opened(DDP_ERR_IO, option, path, ENOTDIR, err);
+    if (access(path, W_OK | X_OK) != 0)
+        return not_opened(DDP_ERR_IO, option, path, errno, err);
+    return DDP_OK;
 }
 
 /* Return true if `path` is a regular or missing file. ddp_file_replace then renames a new file to `path`, so the
@@ -85,14 +88,16 @@ ddp_status files_may_write(const char *option, const char *path, struct ddp_err 
     const char *slash = strrchr(path, '/');
     size_t len = slash != NULL ? (size_t)(slash - path) : 1;
     if (path[0] == '\0' || len >= sizeof(dir))
-        return not_opened(option, path, path[0] == '\0' ? ENOENT : ENAMETOOLONG, err);
+        return not_opened(DDP_ERR_ARG, option, path, path[0] == '\0' ? ENOENT : ENAMETOOLONG, err);
     memcpy(dir, slash != NULL ? path : ".", len);
     dir[len] = '\0';
     const bool exists = stat(path, &s) == 0;
-    if (exists ? S_ISDIR(s.st_mode) : errno != ENOENT)
-        return not_opened(option, path, exists ? EISDIR : errno, err);
+    if (!exists && errno != ENOENT)
+        return not_opened(DDP_ERR_IO, option, path, errno, err);
+    if (exists && S_ISDIR(s.st_mode))
+        return not_opened(DDP_ERR_ARG, option, path, EISDIR, err);
     if (is_replaced(path) && access(len > 0 ? dir : "/", W_OK | X_OK) != 0)
-        return not_opened(option, path, errno, err);
+        return not_opened(DDP_ERR_IO, option, path, errno, err);
     return DDP_OK;
 }
 

@@ -1971,7 +1971,7 @@ Test(hosts, only_a_repeated_probe_waits_for_a_slow_address)
 {
     char command[400], body[100];
     const int port = free_port();
-    const pid_t slow = start_answers(INADDR_LOOPBACK + 1, port, 1000),
+    const pid_t slow = start_answers(INADDR_LOOPBACK + 1, port, 600),
                 fast = start_answers(INADDR_LOOPBACK, port, 0);
     const int len = snprintf(body, sizeof(body), "%d token 127.0.0.2 127.0.0.1", port);
     snprintf(command, sizeof(command),

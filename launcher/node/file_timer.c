@@ -202,8 +202,8 @@ static double now_s(void)
 
 static void on_due(uv_timer_t *timer);
 
-/* Let on_due() run when the next timer expires, but after REST_MAX_MS at the latest, because the wall clock may be
- * changed meanwhile. */
+/* Let on_due() run when the next timer expires. Never wait longer than REST_MAX_MS, because the wall clock may be
+ * changed during the wait. */
 static void set_timer(struct file_timer *ft)
 {
     double at;

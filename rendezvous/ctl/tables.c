@@ -654,8 +654,9 @@ static bool append_none_behind(const cJSON *answer, struct buf *out)
                              cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(answer, "there")) ==
                                  cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(answer, "ranks"));
     if (has_some(answer, "differ")) /* the last calls differ, and append_parting has printed them */
-        return buf_printf(out, "behind    %s\n", is_complete ? "none" : "no rank that has a record");
-    const bool ok = !is_complete ? buf_printf(out, "behind    no rank that has a record; ") &&
+        return buf_printf(out, "behind    %s\n",
+                          is_complete ? "none" : "none of the ranks that have a record");
+    const bool ok = !is_complete ? buf_printf(out, "behind    none of the ranks that have a record; ") &&
                                        append_ranks(answer, "there", out) && buf_printf(out, " reached ")
                                  : buf_printf(out, "behind    none; all ranks reached ");
     return ok && ctl_cell_text(answer, "front", out) && buf_printf(out, "\n");

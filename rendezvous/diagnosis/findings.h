@@ -1161,7 +1161,8 @@
     X(RANK_IN_LOCK, ERROR,                                                                                  \
       "${subject} ${is} in ${place} and wait${s} for a lock or for another thread, without progress for ${time}; ${waiters}", \
       "'ddpctl stacks --rank ${rank}' shows all threads of rank ${rank}: find the thread that holds the " \
-      "lock, or should set the event or fill the queue; if this thread is not shown, the thread has ended; " \
+      "lock, that should set the event, or that should fill the queue; if no such thread is shown, it has " \
+      "ended; " \
       "a rank in Work.wait() waits for other ranks, not for a lock",                                        \
       "rank 3 (n1, pid 812) is in take_lock (data.py:41) and waits for a lock or for another thread, without progress for " \
       "42.0 s; 7 ranks wait in all_reduce (train.py:88)",                                                   \
@@ -1261,8 +1262,9 @@
       "shows the line of the program",                                                                       \
       "rank 3 (n1, pid 812) is sleeping in clock_nanosleep, while 7 ranks are sleeping in futex; no "       \
       "progress for 43.0 s; the stacks cannot be read: py-spy is not installed; pip install py-spy",        \
-      "There are two cases. Either this rank slept in one system call in successive samples, while the "     \
-      "others waited elsewhere. Or this rank printed a Python traceback and then slept. The finding is "     \
+      "There are two cases. Either each of several samples found this rank asleep in the same system call, " \
+      "and the other ranks in another one. Or this rank printed a Python traceback and then slept. The "    \
+      "finding is "                                                                                         \
       "uncertain without stacks: the others may wait for something else, or the program may have handled "   \
       "the exception. Typical causes: a sleep, a read from a file, pipe or socket without data, or a "       \
       "hang at the exit of a rank.")                                                                         \
@@ -1290,9 +1292,9 @@
 #define FINDINGS_OF_TORCH(X)                                                                                \
     X(STORE_SHARED, ERROR,                                                                                  \
       "${subject}: two launches have shared this store for ${time} (${count} ${come}, ${belong}): ${who}",  \
-      "stop the unwanted launch; if the other launch still waits afterwards, restart this launch, too, "    \
-      "because PyTorch still counts the stopped processes; to keep the launches apart, give each launch its " \
-      "own --master_port",                                                                                  \
+      "stop the launch that you do not want; if the launch that you keep still waits after that, start it " \
+      "again, because PyTorch still counts the stopped processes; to run both launches, give each launch "  \
+      "its own --master_port",                                                                              \
       "init_process_group: two launches have shared this store for 10.0 s (4 processes take part, but the " \
       "job has 2 ranks): the other launch has pid 90 on n1 (python x.py), as rank 0; pid 91 on n1 (python " \
       "x.py), as rank 1; this job has rank 0 (n1, pid 71); rank 1 (n1, pid 72)",                            \

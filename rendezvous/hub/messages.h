@@ -376,7 +376,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 #define FIELDS_OF_findings(X)                        \
     X(FLAG, final, 0, 0, 0, "the job fails next")    \
     X(TEXT, text, 0, WIRE_MAX_JSON, 0, "the report") \
-    X(LIST, findings, 0, 0, 0, "objects `finding`; empty = the hang is over")
+    X(LIST, findings, 0, 0, 0, "`finding` objects; none if the hang is over")
 #define FIELDS_OF_left_waiting(X) FIELDS_OF_findings(X)
 #define FIELDS_OF_finding(X)                                     \
     X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, 0, "of a finding") \

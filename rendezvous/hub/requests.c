@@ -547,7 +547,9 @@ static bool refuse_request(struct hub *hub, const struct session *s, const struc
                  op->name);
     else if (hub->limits.refusal != NULL)
         ddp_fail(&hub->err, DDP_ERR_UNSUPPORTED,
-                 "%s is not allowed: this store only reports why its host cannot run the job", op->name);
+                 "%s is not allowed: the host of this store cannot run the job, and the store only tells the "
+                 "reason",
+                 op->name);
     else
         ddp_fail(
             &hub->err, DDP_ERR_MEMBERSHIP,

@@ -33,7 +33,7 @@ struct job;
     X(STANDS_STILL, 10000, 30000, 2,                                                                     \
       "a rank makes no progress while others wait for it in a collective or a barrier")                  \
     X(RANK_STOPPED, 3000, 0, 0,                                                                          \
-      "a signal or a debugger has stopped a rank; STANDS_STILL applies if the rank reports steps")       \
+      "a signal or a debugger has stopped a rank that reports no steps; else STANDS_STILL reports it")   \
     X(HANGS, HANG_LEAST_MS, HANG_APART_MS, HANG_FACTOR,                                                  \
       "no sign of progress: compare the stacks of all ranks; see hang_watch.h")
 

@@ -18,8 +18,8 @@ enum {
     ASKERS_MAX = 64,           /* maximum number of operators (ddpctl stacks) that wait for the same answer */
     CALLS_MAX = 8192,          /* maximum number of calls from the flight records of all nodes */
     VERDICTS_BYTES = 16 << 20, /* maximum size of the rows in all verdicts of a round together, in bytes */
-    SHARE_BYTES = 4 << 10,     /* minimum number of bytes for a node in a verdict; less if fewer remain */
-    SHARE_ROWS = 8,            /* minimum number of rows for a node in a verdict; less if fewer remain */
+    SHARE_BYTES = 4 << 10, /* bytes for each node in a verdict, as long as VERDICTS_BYTES are not used up */
+    SHARE_ROWS = 8,        /* rows for each node in a verdict, as long as rows are left */
 };
 
 /* A node that has not answered yet. */

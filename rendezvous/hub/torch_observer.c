@@ -154,8 +154,8 @@ static void note_wait(struct session *s, uint32_t awaited, const struct torch_ke
         torch->tried_ms = now_ms;
 }
 
-/* Record that a session begins to wait for a PyTorch key. For any other key, clear left_ms, because a session that
- * waits again has not given up. */
+/* Record that a session begins to wait for a PyTorch key. If the key is not one of PyTorch's keys, only clear left_ms,
+ * the time at which the session gave up its setup: the session waits again, so it has not given up. */
 static void on_wait(void *user, struct store_waiter *waiter)
 {
     struct session *s = TABLE_ENTRY(waiter, struct session, waiter);

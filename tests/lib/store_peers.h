@@ -64,7 +64,7 @@ void peer_expect_silence_at(int fd, char dialect, const char *file, int line);
 #define peer_expect_end(fd) peer_expect_end_at(fd, __FILE__, __LINE__)
 void peer_expect_end_at(int fd, const char *file, int line);
 
-/* Send requests of dialect C on a greeted connection; `key` is used unchanged. */
+/* Send requests of dialect C on a connection after its handshake. No prefix is added to `key`. */
 bool peer_set(int fd, const char *key, struct slice value);
 int64_t peer_add(int fd, const char *key, int64_t delta);
 void peer_wait(int fd, const char *key); /* only sends the request */

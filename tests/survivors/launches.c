@@ -232,8 +232,8 @@ static void print(FILE *out, const struct counts *c, int of)
     fflush(out);
 }
 
-/* Return false if the first launch did not examine both guardian and agent. All later launches are compared with the
- * counts of the first launch. */
+/* Return false if only one launch has run and fewer than two processes were examined. The guardian and the agent must
+ * be examined, because all later launches are compared with the counts of the first launch. */
 static bool is_measure(const struct counts *c)
 {
     return c->launches != 1 || c->measure.processes >= 2;

@@ -145,8 +145,8 @@ struct compute_ops {
     /* Normalizes with n->saved. If `test` is true, normalizes with the running mean and variance instead. */
     void (*norm_apply)(struct compute *c, const struct batch_norm *n, void *y, const void *x, size_t rows,
                        bool test);
-    /* Computes the sums of dy, and of dy times (x - mean): 2 * channels doubles. Sets the gradients of weight and
-     * bias from this rank's rows. */
+    /* Computes for each channel the sum of dy and the sum of dy times (x - mean). The array `sums` has 2 * channels
+     * values. Sets the gradients of weight and bias from this rank's rows. */
     void (*norm_sums)(struct compute *c, const struct batch_norm *n, double *sums, float *dweight,
                       float *dbias, const void *dy, const void *x, size_t rows);
     /* Computes dx from the sums of all ranks. dx and dy may be the same array. */

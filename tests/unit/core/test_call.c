@@ -89,7 +89,7 @@ Test(call, reads_well_in_an_error)
 }
 
 /* A rank may print the call from the mark of another rank (struct shm_mark in shared memory) while that rank still
- * writes the mark. So call_text must make a text of any bytes, and the longest text must fit. */
+ * writes the mark. So call_text must print a text whatever bytes the call contains, and the longest text must fit. */
 Test(call, any_bytes_make_a_text)
 {
     char text[CALL_TEXT];

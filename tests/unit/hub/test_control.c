@@ -451,7 +451,8 @@ Test(control, a_store_with_a_refusal_rejects_nodes_and_serves_no_key)
     sim_client(&sim, CLIENT);
     sim_feed(&sim, CLIENT, "01" N(01) "6b" N(01) "76");
     sim_expect(&sim, CLIENT,
-               "closed: SET is not allowed: this store only reports why its host cannot run the job");
+               "closed: SET is not allowed: the host of this store cannot run the job, and the store only "
+               "tells the reason");
 }
 
 static void two_nodes(void)

@@ -369,7 +369,8 @@ Test(flight_compare, entries_that_ranks_need_not_share)
     give_nccl(0, NCCL("0", "default_pg", 1, "send", "4", 5,
                       "true") "," WORLD(1, "all_reduce", "4", 10) "," WORLD(1, "all_reduce", "8", 10));
     give_nccl(1, WORLD(1, "all_reduce", "4", 10));
-    expect("behind    no rank that has a record; ranks 0-1 reached all_reduce #1 (BFloat16 x 4)\n");
+    expect(
+        "behind    none of the ranks that have a record; ranks 0-1 reached all_reduce #1 (BFloat16 x 4)\n");
     cr_expect(strstr(compare(), "differ") == NULL);
 }
 
@@ -414,7 +415,7 @@ Test(flight_compare, a_record_without_calls_of_the_world_is_not_behind)
 {
     give_nccl(0, WORLD(4, "all_reduce", "4", 10));
     give_nccl(1, PIPE(1, "broadcast", "2", 30));
-    expect("behind    no rank that has a record; rank 0 reached all_reduce #4");
+    expect("behind    none of the ranks that have a record; rank 0 reached all_reduce #4");
 }
 
 /* The last call of group 7 is completed in the only record that has it, so no rank waits in this call. Rank 0 waits for

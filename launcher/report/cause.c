@@ -135,9 +135,9 @@ static const char *or_null(const char *text)
     return text != NULL && text[0] != '\0' ? text : NULL;
 }
 
-/* Return the code of a finding if there is one, because a finding explains more than an exit code. If neither the first
- * failure nor the loss of the store has a code, return the code of the hang. For example, the user has stopped the job
- * during a hang, or a worker gave up its wait. */
+/* Return the code of a finding rather than an exit code, because a finding explains more. If neither the first failure
+ * nor the loss of the store has a code, return the code of the hang. For example, the user has stopped the job during a
+ * hang, or a worker gave up its wait. */
 const char *cause_code_name(const struct report *r, const struct failure *f, char number[CAUSE_NUMBER_MAX])
 {
     if (cause_is_left_waiting(r, f))

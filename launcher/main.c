@@ -105,8 +105,13 @@ static int print_info(const struct cli *cli)
 
 static int print_plan(const struct plan *plan)
 {
+    const bool json = plan->cli->json;
+    const struct scheduler *s = plan->facts->scheduler;
     struct buf out = { 0 };
-    return print_out(plan->cli->json ? plan_print_json(plan, &out) : plan_print(plan, &out), &out);
+    const int exit_code = print_out(json ? plan_print_json(plan, &out) : plan_print(plan, &out), &out);
+    if (!json && s != NULL && isatty(STDOUT_FILENO) == 1)
+        log_explain(finding_code_name(s->finding.found.code));
+    return exit_code;
 }
 
 /* Write random text that is valid in a file name. If no random numbers are available, print a warning, and write the
@@ -266,17 +271,6 @@ static void read_machine_facts(struct machine_facts *l, const struct cli *cli)
     l->has_torch = check_torch(cli, choose_python(cli, &l->python), &l->torch);
 }
 
-/* Return true if the user sees the stderr of this process on a terminal. With --hosts, stderr is a pipe, and the starter
- * sets DDPRUN_TERMINAL. Remove this variable, because a worker would write control characters for a terminal. */
-static bool is_shown(const struct cli *cli)
-{
-    const char *value = cli->one_console ? getenv("DDPRUN_TERMINAL") : NULL;
-    const bool shown = isatty(STDERR_FILENO) == 1 || (value != NULL && *value != '\0');
-    if (cli->one_console)
-        unsetenv("DDPRUN_TERMINAL");
-    return shown;
-}
-
 /* Return the facts in the form that the plan needs. An empty text becomes NULL. */
 static struct plan_facts facts_of(const struct machine_facts *l, const struct scheduler *scheduler,
                                   const char *host, const struct cli *cli)
@@ -286,7 +280,6 @@ static struct plan_facts facts_of(const struct machine_facts *l, const struct sc
                                 .cpus = cpu_count(),
                                 .host = host,
                                 .terminal = isatty(STDERR_FILENO) && !cli->detach,
-                                .shown = is_shown(cli) && !cli->detach,
                                 .cookie = l->cookie[0] != '\0' ? l->cookie : NULL,
                                 .directory = l->directory[0] != '\0' ? l->directory : NULL,
                                 .nonce = l->nonce,
@@ -359,7 +352,7 @@ static int cannot_be_meant(const struct scheduler_finding *f)
         return EXIT_CODE_USAGE;
     log_error("%s", f->found.sentence);
     fprintf(stderr, "  try      %s\n  finding  %s\n", f->found.advice, finding_code_name(f->found.code));
-    if (log_hint_is_due(isatty(STDERR_FILENO) == 1))
+    if (log_hint_is_due())
         fprintf(stderr, "  (ddprun explain %s)\n", finding_code_name(f->found.code));
     return EXIT_CODE_USAGE;
 }
@@ -801,6 +794,17 @@ static int run_command(int argc, char **argv)
     return run[i](argc, argv);
 }
 
+/* Return true if the user sees the stderr of this process on a terminal. With --hosts, stderr is a pipe, and the starter
+ * sets DDPRUN_TERMINAL. Remove this variable, because a worker would write control characters for a terminal. */
+static bool is_shown(const struct cli *cli)
+{
+    const char *value = cli->one_console ? getenv("DDPRUN_TERMINAL") : NULL;
+    const bool shown = isatty(STDERR_FILENO) == 1 || (value != NULL && *value != '\0');
+    if (cli->one_console)
+        unsetenv("DDPRUN_TERMINAL");
+    return shown;
+}
+
 int main(int argc, char **argv)
 {
     struct cli cli;
@@ -817,6 +821,7 @@ int main(int argc, char **argv)
         return command;
     if (cli_read(&cli, argc, argv, environ, &err) != DDP_OK)
         return cannot_begin(&err);
+    log_on_terminal(is_shown(&cli) && !cli.detach);
     /* --ship starts this program as /proc/self/fd/N, so set the name that ps shows */
     if (cli.relay || cli.one_console)
         prctl(PR_SET_NAME, "ddprun");

@@ -952,8 +952,6 @@ static void report(struct node *n)
      * finding */
     const bool is_ok = agent_exit_code(n->agent) == 0 && agent_stop_signal(n->agent) == 0;
     const bool hangs = n->run.hang.code != FINDING_NONE && !is_ok;
-    /* with --hosts, several nodes print a report if they have lost the store, but the hint appears once */
-    const bool hints = n->plan->facts->shown && !(n->plan->cli->one_console && agent_lost_store(n->agent));
     struct report r = {
         .plan = n->plan,
         .agent = n->agent,
@@ -976,7 +974,7 @@ static void report(struct node *n)
         .left = { n->run.left_subject, n->run.left_waiting, n->run.left_code },
         .stuck = n->run.stuck,
         .n_stuck = n->run.n_stuck,
-        .explain = log_hint_is_due(hints),
+        .explain = log_hint_is_due(),
         .stacks = n->run.sample.stacks,
         .flights = n->out.kept_flights ? plan_flight(n->plan) : NULL,
     };

@@ -116,6 +116,15 @@ static void print_lines(const struct node *n, const char *words)
         output_note(n->out.output, "%.*s", (int)len, at);
         at += len + (at[len] != '\0');
     }
+    if (!n->plan->cli->quiet)
+        announce_hint(&n->out.announce, finding_named_in(words));
+}
+
+static void print_warning(struct node *n, const struct finding *f)
+{
+    const char *code = finding_code_name(f->code);
+    output_note(n->out.output, "warning: %s; %s  [%s]", f->sentence, f->advice, code);
+    announce_hint(&n->out.announce, code);
 }
 
 /* Print a message about waiting, and send it to the other hosts. */
@@ -190,7 +199,7 @@ static void report_path(struct node *n)
     snprintf(small, sizeof(small), "%d", SMALL_SEGMENT);
     finding_make(&f, FINDING_PATH_LOSES_LARGE, path, "large", large, "times", times, "small", small,
                  "address", n->plan->master_addr, NULL);
-    output_note(n->out.output, "warning: %s; %s  [%s]", f.sentence, f.advice, finding_code_name(f.code));
+    print_warning(n, &f);
     store_link_send(n->meet.link, encode_notice(&f));
 }
 
@@ -300,7 +309,7 @@ static void report_open_store(struct node *n)
     snprintf(store, sizeof(store), "the store at %.64s:%d", n->meet.link->options.address,
              n->meet.link->options.port);
     finding_make(&f, FINDING_STORE_IS_OPEN, store, "why", "", NULL);
-    output_note(n->out.output, "warning: %s; %s  [%s]", f.sentence, f.advice, finding_code_name(f.code));
+    print_warning(n, &f);
 }
 
 /* Handle the answer to a join. The store is reachable now, so withdraw earlier findings about an unreachable store.

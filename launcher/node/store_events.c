@@ -699,6 +699,7 @@ static void on_refused(void *user, const char *code, const char *why, const char
     }
     output_note(n->out.output, "error: this node cannot join the next round: %s%s%s [%s]", why, semicolon,
                 advice, code);
+    announce_hint(&n->out.announce, code);
     node_handle_event(n, (struct agent_event){ .type = AGENT_NOT_READY });
     node_run_effects(n);
 }
@@ -894,10 +895,11 @@ void node_on_lost(void *user, const char *why)
     if (state == AGENT_DONE)
         return;
     explain_loss(n, why, code);
+    const char *hint = code[0] != '\0' ? finding_code_name(n->meet.store_finding.code) : NULL;
     if (state == AGENT_GATHERING && n->meet.round == NULL) {
         log_error("store %s:%d: cannot be used: %s%s", n->plan->master_addr, n->plan->master_port,
                   n->meet.store_lost, code);
-        log_explain(code[0] != '\0' ? finding_code_name(n->meet.store_finding.code) : NULL);
+        log_explain(hint);
         node_send_end(n, NULL, n->meet.store_lost);
         node_finish(n, EXIT_CODE_DDPRUN);
         return;
@@ -906,10 +908,12 @@ void node_on_lost(void *user, const char *why)
     /* With --hosts, do not print this warning: the finding about the lost host, or the report, contains the
      * reason for the loss. After a stop by the user, the loss is expected, because the stop also ends the
      * host of the store. */
-    if (!n->meet.has_news_socket)
+    if (!n->meet.has_news_socket) {
         output_note(n->out.output, "warning: lost the store of the job at %s:%d%s: %s%s%s",
                     n->plan->master_addr, n->plan->master_port, n->meet.store_node, n->meet.store_lost,
                     state == AGENT_RUNNING || state == AGENT_SETTLING ? "; stopping the workers" : "", code);
+        announce_hint(&n->out.announce, hint);
+    }
     node_handle_event(n, (struct agent_event){ .type = AGENT_STORE_LOST });
     /* the loss of the store is now the cause; the lost peer was only a consequence */
     if (agent_lost_store(n->agent) && n->run.cause.rank >= 0 && n->run.cause.victim)

@@ -42,7 +42,6 @@ struct plan_facts {
     int cpus;                   /* how many CPUs this process may use */
     const char *host;           /* name of this machine */
     bool terminal;              /* stderr is a terminal with a movable cursor */
-    bool shown; /* stderr is a terminal, or a pipe to a ddprun --hosts that prints on a terminal */
     /* Value of DDPRUN_COOKIE for the workers. This random text marks the processes of this start. NULL if the kernel
      * provides no random numbers. */
     const char *cookie;

@@ -111,6 +111,7 @@ static void report_host(const struct relay *r, enum finding_code code, const cha
     log_error("%s", f->sentence);
     log_info("  try      %s", f->advice);
     log_info("  finding  %s", finding_code_name(f->code));
+    log_explain(finding_code_name(f->code));
 }
 
 /* Print a finding and end the relay, because this host cannot start the job. The starter sends the finding to the
@@ -121,7 +122,6 @@ static void fail_host(struct relay *r, enum finding_code code, const char *what,
     struct finding f;
     struct buf line = { 0 };
     report_host(r, code, what, why, &f);
-    log_explain(finding_code_name(f.code));
     r->exit_code = EXIT_CODE_DDPRUN;
     if (r->job_token[0] != '\0' && remote_encode_end(f.subject, &f, true, &line)) {
         memcpy(a.token, r->job_token, sizeof(a.token));
@@ -608,12 +608,15 @@ static bool prepare_host(struct relay *r, const cJSON *o)
     const cJSON *umask_item = cJSON_GetObjectItem(o, "umask");
     const char *directory = cJSON_GetStringValue(cJSON_GetObjectItem(o, "directory"));
     const char *log_dir = cJSON_GetStringValue(cJSON_GetObjectItem(o, "log_dir"));
-    if (directory == NULL)
+    if (directory == NULL) {
         not_ready(r, "the message JOB", "the member 'directory' is missing");
-    else if (!set_environment(cJSON_GetObjectItem(o, "env")))
+    } else if (!set_environment(cJSON_GetObjectItem(o, "env"))) {
         not_ready(r, "the variables of the job", "out of memory" MEMORY_REMEDY);
-    else
+    } else {
+        const char *terminal = getenv("DDPRUN_TERMINAL"); /* see is_shown() in main.c */
+        log_on_terminal(terminal != NULL && terminal[0] != '\0');
         enter_directory(r, directory, log_dir);
+    }
     if (r->exit_code >= 0)
         return false;
     raise_limits(o);

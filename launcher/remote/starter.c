@@ -219,21 +219,42 @@ static void print_plain_lines(struct starter *s, int sink, const char *from, con
         hosts_console_print(&s->console, sink, slice_of(from, (size_t)(to - from)));
 }
 
-/* Print lines of a host. With --json, do not print an event `finished` now, because only one such event is printed, at
- * the end. */
+/* Return true if the line is a hint: "ddprun:   (ddprun explain CODE)", or the last row of a report. */
+static bool is_hint(struct slice line)
+{
+    static const char program[] = "ddprun:";
+    const char *at = line.data, *end = at + line.len;
+    at += slice_begins_with(line, program) ? sizeof(program) - 1 : 0;
+    while (at < end && *at == ' ')
+        at++;
+    return slice_begins_with(slice_of(at, (size_t)(end - at)), "(ddprun explain ");
+}
+
+/* Return true if this line of a host must not be printed now:
+ *   - with --json, an event `finished`, because only one such event is printed, at the end
+ *   - the hint of a host's ddprun if the user has already seen a hint */
+static bool is_withheld(struct peer *p, int sink, struct slice line)
+{
+    bool is_own;
+    if (sink == SINK_STDERR)
+        return is_hint(line) && !log_hint_is_due();
+    if (!parse_finished(line, &is_own))
+        return false;
+    keep_finished(p, line, is_own);
+    return true;
+}
+
 static void print_host_lines(struct peer *p, int sink, const struct buf *lines)
 {
     struct starter *s = p->starter;
-    const bool may_end = s->facts->cli->json && sink == SINK_STDOUT;
+    const struct start_facts *f = s->facts;
+    const bool may_withhold = sink == SINK_STDERR ? f->terminal : f->cli->json;
     const char *at = (const char *)lines->data, *end = at + lines->len, *from = at, *newline;
-    bool is_own;
-    for (; may_end && at < end && (newline = memchr(at, '\n', (size_t)(end - at))) != NULL;
+    for (; may_withhold && at < end && (newline = memchr(at, '\n', (size_t)(end - at))) != NULL;
          at = newline + 1) {
-        const struct slice line = slice_of(at, (size_t)(newline + 1 - at));
-        if (!parse_finished(line, &is_own))
+        if (!is_withheld(p, sink, slice_of(at, (size_t)(newline + 1 - at))))
             continue;
         print_plain_lines(s, sink, from, at);
-        keep_finished(p, line, is_own);
         from = newline + 1;
     }
     print_plain_lines(s, sink, from, end);
@@ -248,7 +269,7 @@ static void print_finding(struct starter *s, const struct finding *f)
     hosts_console_finish(&s->console);
     bool ok = buf_printf(&out, "ddprun: %s\nddprun:   try      %s\nddprun:   finding  %s\n", f->sentence,
                          f->advice, code);
-    if (log_hint_is_due(isatty(STDERR_FILENO) == 1))
+    if (log_hint_is_due())
         ok = ok && buf_printf(&out, "ddprun:   (ddprun explain %s)\n", code);
     if (ok) {
         text_disarm(out.data, out.len, '\n');

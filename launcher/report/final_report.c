@@ -726,7 +726,6 @@ void final_report(struct report *r, struct output *output, const struct evidence
         }
     }
     find_gpu_users(r, &details);
-    r->explain = r->explain && !other_node_prints(r); /* with --verbose, this node prints its report, too */
     print_it(r, output_is_midline(output));
     warn_of_local_only(r);
     warn_of_losses(lost, r->n_lost);

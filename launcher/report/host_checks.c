@@ -142,8 +142,11 @@ int host_check_limits(int workers, const char *host, struct finding out[HOST_FIN
 
 static void log_findings(const struct finding *found, int n)
 {
-    for (int i = 0; i < n; i++)
-        log_warn("%s; %s [%s]", found[i].sentence, found[i].advice, finding_code_name(found[i].code));
+    for (int i = 0; i < n; i++) {
+        const char *code = finding_code_name(found[i].code);
+        log_warn("%s; %s [%s]", found[i].sentence, found[i].advice, code);
+        log_explain(code);
+    }
 }
 
 void host_warn(int workers, const char *host)

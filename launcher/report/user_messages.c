@@ -185,6 +185,12 @@ void announce_launched(const struct announce *a)
         log_event(a, event_launched(&event, since_start(a), a->plan), &event);
 }
 
+void announce_hint(const struct announce *a, const char *code)
+{
+    if (!a->plan->cli->json && code != NULL && code[0] != '\0' && log_hint_is_due())
+        output_note(a->output, "  (ddprun explain %s)", code);
+}
+
 void announce_end(const struct announce *a, int exit_code, const char *why)
 {
     struct buf event = { 0 };
@@ -222,9 +228,12 @@ static void announce_lacks(const struct announce *a)
 void announce_job(const struct announce *a, const char *note)
 {
     const struct plan *plan = a->plan;
+    const struct scheduler *scheduler = plan->facts->scheduler;
     struct buf event = { 0 };
     for (int i = 0; !plan->cli->quiet && i < PLAN_NOTES_MAX && plan->notes[i] != NULL; i++)
         note_before(a, "%s", plan->notes[i]);
+    if (!plan->cli->quiet && !plan->cli->json && scheduler != NULL && scheduler->finding.mine)
+        log_explain(finding_code_name(scheduler->finding.found.code));
     if (!plan->cli->quiet && note[0] != '\0')
         note_before(a, "%s", note);
     if (plan->cli->verbose && !plan->cli->json) /* the user needs job and address for ddpctl */
@@ -328,6 +337,7 @@ void announce_gathering(const struct announce *a, const struct heard_waiting *w)
 /* Print findings of the store, even with --quiet, because the user must know why the job waits. */
 void announce_findings(struct announce *a, const char *screen, const struct cJSON *push)
 {
+    struct message_finding first;
     struct buf event = { 0 };
     if (a->plan->cli->json) {
         emit_event(a, event_findings(&event, since_start(a), push), &event);
@@ -337,11 +347,13 @@ void announce_findings(struct announce *a, const char *screen, const struct cJSO
      * finding on the same console */
     if (*screen == '\0' || is_repeated(a))
         return;
-    while (*screen != '\0') {
-        const size_t len = strcspn(screen, "\n");
-        output_note(a->output, "%.*s", (int)len, screen);
-        screen += len + (screen[len] == '\n');
+    for (const char *at = screen; *at != '\0';) {
+        const size_t len = strcspn(at, "\n");
+        output_note(a->output, "%.*s", (int)len, at);
+        at += len + (at[len] == '\n');
     }
+    decode_first_finding(push, &first);
+    announce_hint(a, first.code);
 }
 
 void announce_remote_stop(const struct announce *a, const struct failure *c)
@@ -359,6 +371,7 @@ void announce_remote_stop(const struct announce *a, const struct failure *c)
                     c->host, c->node_rank, pid, c->words, a->plan->facts->host, code);
     else
         output_note(a->output, "%s; stopping the workers on %s%s", c->words, a->plan->facts->host, code);
+    announce_hint(a, c->code);
 }
 
 void announce_waiting_for_end(const struct announce *a, const char *nodes, const struct agent *agent)
@@ -463,6 +476,7 @@ void announce_worker_stopped(const struct announce *a, int local_rank, int pid, 
         return;
     output_note(a->output, "rank %d was stopped by %s; to continue it: kill -CONT %d  [%s]", who->rank, name,
                 pid, finding_code_name(FINDING_RANK_STOPPED));
+    announce_hint(a, finding_code_name(FINDING_RANK_STOPPED));
 }
 
 /* --- status ----------------------------------------------------------------------------------------------- */

@@ -21,6 +21,10 @@ struct announce {
     uint64_t started_ms;      /* start of ddprun; the times of events count from this time */
 };
 
+/* Print "(ddprun explain CODE)" after a message with this code, if the run has no such hint yet (log_hint_is_due).
+ * Print nothing with --json, or if `code` is NULL or "". */
+void announce_hint(const struct announce *a, const char *code);
+
 /* Report that this process has started and connects to the store. */
 void announce_launched(const struct announce *a);
 

@@ -26,7 +26,8 @@ enum { PATIENCE_MS = 1000 }; /* longest wait for the reader of a full pipe */
 static struct {
     const char *program;
     enum log_level level;
-} log_state = { "ddprun", LOG_INFO };
+    enum { ASK_STDERR, TERMINAL, NO_TERMINAL } reader;
+} log_state = { "ddprun", LOG_INFO, ASK_STDERR };
 
 void log_setup(const char *program, enum log_level level)
 {
@@ -62,15 +63,22 @@ void log_line(enum log_level level, const char *fmt, ...)
         return; /* the line is lost, because there is no other place to report it */
 }
 
-bool log_hint_is_due(bool is_terminal)
+void log_on_terminal(bool is_terminal)
+{
+    log_state.reader = is_terminal ? TERMINAL : NO_TERMINAL;
+}
+
+bool log_hint_is_due(void)
 {
     static atomic_flag was_due = ATOMIC_FLAG_INIT;
+    const bool is_terminal =
+        log_state.reader == ASK_STDERR ? isatty(STDERR_FILENO) == 1 : log_state.reader == TERMINAL;
     return is_terminal && !atomic_flag_test_and_set(&was_due);
 }
 
 void log_explain(const char *code)
 {
-    if (code != NULL && code[0] != '\0' && log_hint_is_due(isatty(STDERR_FILENO) == 1))
+    if (code != NULL && code[0] != '\0' && log_hint_is_due())
         log_info("  (ddprun explain %s)", code);
 }
 

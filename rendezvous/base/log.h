@@ -21,15 +21,16 @@ void log_setup(const char *program, enum log_level level);
  * Pure modules do not call this function, but return text. */
 void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Return true only at the first call in which `is_terminal` is true. At every other call, return false. If the result
- * is true, the caller prints "(ddprun explain CODE)" after its message. A run has only one such hint, for the failure
- * that ends the run. So only the report and errors that end the program may print the hint. Warnings and findings that
- * appear earlier print only their code, because the job may continue after them and fail for another reason. */
-bool log_hint_is_due(bool is_terminal);
+/* Set whether a user reads the messages on a terminal. Without this call, a user does if stderr is a terminal. */
+void log_on_terminal(bool is_terminal);
 
-/* Print the hint "PROGRAM:   (ddprun explain CODE)" on stderr. Call this function after an error with this code, and
- * only if the error ends the program. Print nothing if `code` is NULL or "", if stderr is not a terminal, or if a hint
- * was printed before (log_hint_is_due). */
+/* Return true at the first call if a user reads the messages on a terminal. At every other call, return false. If the
+ * result is true, the caller prints "(ddprun explain CODE)" at the end of its message. Every message that contains a
+ * code asks this function, so a run has one hint, at the end of its first message with a code. */
+bool log_hint_is_due(void);
+
+/* Print the hint "PROGRAM:   (ddprun explain CODE)" on stderr if log_hint_is_due() returns true. Call this function
+ * after a message with this code. Print nothing if `code` is NULL or "". */
 void log_explain(const char *code);
 
 #define log_error(...) log_line(LOG_ERROR, __VA_ARGS__)

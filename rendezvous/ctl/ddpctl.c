@@ -620,7 +620,7 @@ static int show(const struct ctl_options *o, const cJSON *answer)
         return EXIT_FAILED;
     const int code = print_text(&text, append_answer(o, answer, &text));
     const enum finding_code finding = hint_code(cJSON_GetObjectItemCaseSensitive(answer, "findings"));
-    if (finding != FINDING_NONE && !o->json && log_hint_is_due(isatty(STDOUT_FILENO) == 1))
+    if (finding != FINDING_NONE && !o->json && log_hint_is_due())
         printf("  (ddprun explain %s)\n", finding_code_name(finding));
     return ok ? code : EXIT_FAILED;
 }
@@ -863,6 +863,7 @@ int main(int argc, char **argv)
     struct buf text = { 0 };
     keep_standard_fds();
     log_setup("ddpctl", LOG_INFO);
+    log_on_terminal(isatty(STDOUT_FILENO) == 1); /* stdout gets the findings */
     if (ctl_options_parse(argc, argv, getenv, &options, &err) != DDP_OK) {
         log_error("%s", err.msg);
         return EXIT_USAGE;

@@ -38,15 +38,14 @@ static void block_stop_signals(sigset_t *set)
     sigprocmask(SIG_BLOCK, set, NULL);
 }
 
-/* Print a finding in three lines, as ddprun does. Print the hint only with an error, because only an error ends the
- * daemon (see log_hint_is_due). */
+/* Print a finding in three lines, as ddprun does, and the hint (log_hint_is_due). */
 static void print_finding(const struct daemon_options *o, enum log_level level, const struct finding *finding)
 {
     log_line(level, "%s", finding->sentence);
     if (level > o->log_level)
         return;
     fprintf(stderr, "  try      %s\n  finding  %s\n", finding->advice, finding_code_name(finding->code));
-    if (level == LOG_ERROR && log_hint_is_due(isatty(STDERR_FILENO) == 1))
+    if (log_hint_is_due())
         fprintf(stderr, "  (ddprun explain %s)\n", finding_code_name(finding->code));
 }
 

@@ -179,6 +179,21 @@ Test(hangs, stop_ends_the_job_without_a_restart, .init = make_dir, .fini = test_
     expect_file("node0/latest/report.json", "\"function\":[[:space:]]*\"load_batch\"");
 }
 
+/* The report at the end of the job has no second hint. */
+Test(hangs, the_hint_follows_the_finding_while_the_job_runs, .init = make_dir, .fini = test_dir_close)
+{
+    static const char *const env[] = { "CULPRIT=1", "STEPS=0", "RECORDS=0", NULL };
+    struct run_result r =
+        job_run((const char *const[]){ "--nproc_per_node=2", "--hang_timeout=2s", "--on_hang=stop",
+                                       "--grace=1s", "--no_python", test_path("python3"), "-u",
+                                       "tests/data/hangs/fake_worker.py", NULL },
+                &(struct run_options){ .terminal = true, .env = env, .timeout_ms = LONG_MS });
+    const char *hint = strstr(r.out, "(ddprun explain RANK_SLEEPS)");
+    cr_expect_eq(r.exit_code, 125, "%s", r.out);
+    cr_expect(hint != NULL && strstr(hint, " exit ") != NULL, "%s", r.out);
+    cr_expect_eq(job_count_text(r.out, "(ddprun explain "), 1, "%s", r.out);
+}
+
 /* Expect one restart after the first attempt has hung. With HEALS=1, the second attempt ends with code 0. Otherwise the
  * second attempt hangs, too, and the report names `code` for this hang. The report lists all failed attempts. */
 static void expect_restart(const char *heals, int exit_code, const char *code)

@@ -130,14 +130,6 @@ static void skip_without_children(void)
 
 #define HOSTS_TEST(name) Test(hosts, name, .init = set_up, .fini = tear_down)
 
-static int count(const char *text, const char *piece)
-{
-    int n = 0;
-    for (; (text = strstr(text, piece)) != NULL; text += strlen(piece))
-        n++;
-    return n;
-}
-
 /* Return the output of a shell command in the test's directory. */
 static char *in_dir(const char *command)
 {
@@ -184,8 +176,8 @@ HOSTS_TEST(the_first_failure_is_reported_once_by_its_node)
     struct run_result r =
         JOB("--hosts=a:2,b:2", shell, WORKER, "only:3", "err:oops", "exit:7", "all", "forever");
     EXPECT(r, 7);
-    cr_expect_eq(count(r.err, "first: exit 7"), 1, "%s", r.err);
-    cr_expect_eq(count(r.err, "| oops"), 1, "%s", r.err);
+    cr_expect_eq(job_count_text(r.err, "first: exit 7"), 1, "%s", r.err);
+    cr_expect_eq(job_count_text(r.err, "| oops"), 1, "%s", r.err);
     SAYS(r, "times ");
 }
 
@@ -573,7 +565,7 @@ ParameterizedTest(struct bad_host *bad, hosts, a_host_that_cannot_start_is_one_f
     struct run_result r = job_run((const char *const[]){ bad->hosts, shell, WORKER, "say:ran", NULL },
                                   &(struct run_options){ .cwd = cwd });
     EXPECT(r, 125);
-    cr_expect_eq(count(r.err, "finding  HOST_"), 1, "%s", r.err);
+    cr_expect_eq(job_count_text(r.err, "finding  HOST_"), 1, "%s", r.err);
     if (strstr(bad->hosts, "mute") != NULL)
         SAYS(r, " 15 s each: mute\n");
     SAYS(r, finding);
@@ -609,7 +601,7 @@ HOSTS_TEST(a_directory_on_a_file_system_that_hangs_is_one_finding)
                                   &(struct run_options){ .cwd = cwd });
     EXPECT(r, 125);
     SAYS(r, "within 10 s");
-    cr_expect_eq(count(r.err, "finding  HOST_NOT_READY"), 1, "%s", r.err);
+    cr_expect_eq(job_count_text(r.err, "finding  HOST_NOT_READY"), 1, "%s", r.err);
 }
 
 static void skip_without_namespaces(void)
@@ -636,7 +628,7 @@ HOSTS_TEST(a_single_host_without_an_address_ends_the_start)
     skip_without_networks();
     struct run_result r = JOB("--hosts=island:1", shell, "true");
     EXPECT(r, 125);
-    cr_expect_eq(count(r.err, "finding  HOST_NOT_READY"), 1, "%s", r.err);
+    cr_expect_eq(job_count_text(r.err, "finding  HOST_NOT_READY"), 1, "%s", r.err);
 }
 
 #define APART "--master_addr=127.0.0.1", "true"
@@ -710,11 +702,11 @@ HOSTS_TEST(a_host_other_than_the_first_gets_one_end_and_no_other_finding)
     cr_assert_not_null(file);
     size_t n = fread(text, 1, sizeof(text) - 1, file);
     fclose(file);
-    for (size_t i = 0; i < n; i++) /* turn NULs into spaces, so that count() reads all messages */
+    for (size_t i = 0; i < n; i++) /* turn NULs into spaces, so that job_count_text() reads all messages */
         text[i] = text[i] == '\0' ? ' ' : text[i];
     text[n] = '\0';
-    cr_expect_eq(count(text, "\"ends\":true"), 1, "%s", text);
-    cr_expect_eq(count(text, "\"ends\":false"), 0, "%s", text);
+    cr_expect_eq(job_count_text(text, "\"ends\":true"), 1, "%s", text);
+    cr_expect_eq(job_count_text(text, "\"ends\":false"), 0, "%s", text);
 }
 
 /* Host `lacks` does not have the program, and fails with exit code 127. The other hosts end because of this failure, so
@@ -749,7 +741,7 @@ HOSTS_TEST(a_full_disk_is_named_before_the_job_and_stops_only_logs_on_it)
 {
     struct run_result r = run_on_full_disk("--log_dir=logs/job");
     EXPECT(r, 125);
-    cr_expect_eq(count(r.err, "finding  HOST_DISK_FULL"), 1, "%s", r.err);
+    cr_expect_eq(job_count_text(r.err, "finding  HOST_DISK_FULL"), 1, "%s", r.err);
     SAYS(r, ": logs/job: No space left on device (");
     SAYS(r, " inodes free)");
     cr_expect_null(strstr(r.out, "ran"), "%s", r.out);
@@ -757,7 +749,7 @@ HOSTS_TEST(a_full_disk_is_named_before_the_job_and_stops_only_logs_on_it)
     snprintf(option, sizeof(option), "--log_dir=%s", dir);
     r = run_on_full_disk(option);
     EXPECT(r, 0);
-    cr_expect_eq(count(r.err, "finding  HOST_DISK_FULL"), 1, "%s", r.err);
+    cr_expect_eq(job_count_text(r.err, "finding  HOST_DISK_FULL"), 1, "%s", r.err);
     PRINTS(r, "ran");
 }
 
@@ -773,7 +765,7 @@ HOSTS_TEST(a_host_without_room_for_processes_is_named)
     struct run_result r = job_run((const char *const[]){ "--hosts=nproc", shell, "true", NULL },
                                   &(struct run_options){ .cwd = "/" });
     EXPECT(r, 125);
-    cr_expect_eq(count(r.err, "finding  HOST_BUSY"), 1, "%s", r.err);
+    cr_expect_eq(job_count_text(r.err, "finding  HOST_BUSY"), 1, "%s", r.err);
     cr_expect_null(strstr(r.err, "pids.max of"), "a limit needs a value: %s", r.err);
 }
 
@@ -809,7 +801,7 @@ HOSTS_TEST(slurm_refuses_hosts_in_a_step_and_starts_them_elsewhere)
     r = job_run((const char *const[]){ "--hosts=a,b", "--dry_run", "true", NULL },
                 &(struct run_options){ .env = job });
     EXPECT(r, 0);
-    cr_expect_eq(count(r.out, "srun --nodes=1 "), 2, "%s", r.out);
+    cr_expect_eq(job_count_text(r.out, "srun --nodes=1 "), 2, "%s", r.out);
     r = job_run((const char *const[]){ "--hosts=a,b", "--detach", "true", NULL },
                 &(struct run_options){ .env = job });
     EXPECT(r, 2);
@@ -843,19 +835,19 @@ HOSTS_TEST(a_dry_run_prints_a_command_for_each_host)
 {
     struct run_result r = JOB("--hosts=a:2,ann@b", "--ssh=ssh -p 2222", "--dry_run", "train.py");
     EXPECT(r, 0);
-    cr_expect_eq(count(r.out, "ssh -p 2222 -T -o BatchMode=yes"), 2, "%s", r.out);
-    cr_expect_eq(count(r.out, " ann@b "), 1, "%s", r.out);
-    cr_expect_eq(count(r.out, " --nnodes=2 --node_rank=1 "), 1, "%s", r.out);
-    cr_expect_eq(count(r.out, " --nproc_per_node=2 "), 1, "%s", r.out);
-    cr_expect_eq(count(r.out, " train.py\n"), 2, "%s", r.out);
+    cr_expect_eq(job_count_text(r.out, "ssh -p 2222 -T -o BatchMode=yes"), 2, "%s", r.out);
+    cr_expect_eq(job_count_text(r.out, " ann@b "), 1, "%s", r.out);
+    cr_expect_eq(job_count_text(r.out, " --nnodes=2 --node_rank=1 "), 1, "%s", r.out);
+    cr_expect_eq(job_count_text(r.out, " --nproc_per_node=2 "), 1, "%s", r.out);
+    cr_expect_eq(job_count_text(r.out, " train.py\n"), 2, "%s", r.out);
     cr_expect_null(strstr(r.out, "--dry_run"), "the hosts start the job: %s", r.out);
     r = JOB("--hosts=a", "--dry_run", "train.py", "--dry_run", "two words");
     EXPECT(r, 0);
-    cr_expect_eq(count(r.out, " train.py --dry_run 'two words'\n"), 1, "%s", r.out);
+    cr_expect_eq(job_count_text(r.out, " train.py --dry_run 'two words'\n"), 1, "%s", r.out);
     r = JOB("--hosts=n[0-69]", "--dry_run", "train.py");
     EXPECT(r, 0);
-    cr_expect_eq(count(r.out, "\nn5: ssh "), 4, "%s", r.out);
-    cr_expect_eq(count(r.out, ": ssh "), 54, "%s", r.out);
+    cr_expect_eq(job_count_text(r.out, "\nn5: ssh "), 4, "%s", r.out);
+    cr_expect_eq(job_count_text(r.out, ": ssh "), 54, "%s", r.out);
     r = JOB("--hosts=n[0-69]", "--dry_run", "--json", "train.py");
     EXPECT(r, 0);
     cJSON *json = cJSON_Parse(r.out);
@@ -919,7 +911,7 @@ HOSTS_TEST(a_shipped_program_runs_and_leaves_no_file)
                  rank, dir);
         cr_expect_not_null(strstr(r.out, exe), "%s has no %s", r.out, exe);
     }
-    cr_expect_eq(count(r.out, "] ddprun\n"), 3, "%s", r.out);
+    cr_expect_eq(job_count_text(r.out, "] ddprun\n"), 3, "%s", r.out);
     expect_no_copy();
 }
 
@@ -936,8 +928,8 @@ HOSTS_TEST(a_shipped_program_brings_its_library)
     }
     struct run_result r = run_shipped("--hosts=a,minimal");
     EXPECT(r, 0);
-    cr_expect_eq(count(r.out, "] ddprun\n"), 2, "%s", r.out);
-    cr_expect_eq(count(r.out, "] no library\n"), 2, "%s", r.out);
+    cr_expect_eq(job_count_text(r.out, "] ddprun\n"), 2, "%s", r.out);
+    cr_expect_eq(job_count_text(r.out, "] no library\n"), 2, "%s", r.out);
     expect_no_copy();
 }
 
@@ -1016,7 +1008,7 @@ HOSTS_TEST(a_host_that_cannot_run_the_copy_is_named)
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         struct run_result r = run_shipped(bad[i][0]);
         EXPECT(r, 125);
-        cr_expect_eq(count(r.err, "finding  HOST_"), 1, "%s", r.err);
+        cr_expect_eq(job_count_text(r.err, "finding  HOST_"), 1, "%s", r.err);
         cr_expect_not_null(strstr(r.err, bad[i][1]), "%s", r.err);
     }
     expect_no_copy();
@@ -1052,7 +1044,7 @@ HOSTS_TEST(ctrl_c_ends_all_hosts)
     run_signal(p, SIGINT);
     struct run_result r = run_wait(p);
     EXPECT(r, 130);
-    cr_expect_eq(count(r.err, "stopped by SIGINT"), 1, "%s", r.err);
+    cr_expect_eq(job_count_text(r.err, "stopped by SIGINT"), 1, "%s", r.err);
     SILENT(r, "because of");
     cr_expect(job_witness_alone(&w));
     job_witness_close(&w);
@@ -1077,8 +1069,8 @@ HOSTS_TEST(the_finished_event_is_found_by_its_members)
 {
     struct run_result r = JOB("--hosts=a,sorts", shell, "--json", "true");
     EXPECT(r, 0);
-    cr_expect_eq(count(r.out, "\"event\":\"finished\""), 1, "%s", r.out);
-    cr_expect_eq(count(r.out, "logout\n"), 1, "%s", r.out);
+    cr_expect_eq(job_count_text(r.out, "\"event\":\"finished\""), 1, "%s", r.out);
+    cr_expect_eq(job_count_text(r.out, "logout\n"), 1, "%s", r.out);
     const char *finished = strstr(r.out, "{\"event\":\"finished\",");
     cr_assert_not_null(finished, "%s", r.out);
     cr_expect_eq(strchr(finished, '\n') + 1 - finished, (long)strlen(finished), "%s", r.out);
@@ -1128,7 +1120,7 @@ HOSTS_TEST(nothing_is_left_when_the_starters_agent_is_killed)
     struct run_process *p = start_held(&w);
     const pid_t agent = procstat_child(run_pid(p), 0);
     char *files = in_dir("ls xdg/ddprun");
-    cr_expect(count(files, ".store\n") >= 1, "no record: %s", files);
+    cr_expect(job_count_text(files, ".store\n") >= 1, "no record: %s", files);
     free(files);
     if (agent > 0)
         kill(agent, SIGKILL);
@@ -1192,8 +1184,8 @@ HOSTS_TEST(a_lost_host_is_the_reason_in_all_reports)
         kill(lost, SIGKILL);
         struct run_result r = run_wait(p);
         EXPECT(r, 125);
-        cr_expect_eq(count(r.err, "finding  HOST_LOST"), 1, "%d: %s", which, r.err);
-        cr_expect_eq(count(r.err, "exit  "), 0, "%d: %s", which, r.err);
+        cr_expect_eq(job_count_text(r.err, "finding  HOST_LOST"), 1, "%d: %s", which, r.err);
+        cr_expect_eq(job_count_text(r.err, "exit  "), 0, "%d: %s", which, r.err);
         char *text =
             in_dir("cat logs/*_?*/report.json | grep -cE '\"(exit_code\":.125|code\":.\"HOST_LOST\"),'; "
                    "rm -r logs");
@@ -1217,7 +1209,7 @@ HOSTS_TEST(a_relay_that_a_signal_ends_reports_no_lost_connection)
     kill(relay, SIGTERM);
     struct run_result r = run_wait(p);
     EXPECT(r, 143);
-    cr_expect_eq(count(r.err, "HOST_LOST"), 0, "%s", r.err);
+    cr_expect_eq(job_count_text(r.err, "HOST_LOST"), 0, "%s", r.err);
     SAYS(r, "SIGTERM");
 }
 
@@ -1392,7 +1384,7 @@ HOSTS_TEST(a_remote_shell_that_does_not_exist_is_named)
     struct run_result r = JOB("--hosts=h0,h1", "--remote_shell=/no/shell -x", "true");
     EXPECT(r, 125);
     SAYS(r, "/no/shell to start h0: No such file or directory; ");
-    cr_expect_eq(count(r.err, "/no/shell"), 1, "%s", r.err);
+    cr_expect_eq(job_count_text(r.err, "/no/shell"), 1, "%s", r.err);
     SILENT(r, "HOST_");
 }
 
@@ -1403,7 +1395,7 @@ HOSTS_TEST(ctrl_c_ends_the_start_at_once)
     run_signal(p, SIGINT);
     struct run_result r = run_wait(p);
     EXPECT(r, 130);
-    cr_expect_eq(count(r.err, " is cancelled; "), 1, "%s", r.err);
+    cr_expect_eq(job_count_text(r.err, " is cancelled; "), 1, "%s", r.err);
     SILENT(r, "killed");
     cr_expect(kill(-group, 0) != 0 && errno == ESRCH, "a process of the remote shell is left");
 }
@@ -1458,7 +1450,7 @@ HOSTS_TEST(seventy_hosts_start_as_a_tree)
     training_skip_same_threads();
     struct run_result r = JOB("--hosts=n[0-69]", shell, "--node_timeout=60s", "sh", "-c", "echo at $HOPS");
     EXPECT(r, 0);
-    cr_expect_eq(count(r.out, "] at /n"), 70, "%s", r.out);
+    cr_expect_eq(job_count_text(r.out, "] at /n"), 70, "%s", r.out);
     cr_expect_eq(job_count(r.out, "[n15:15] at /n15"), 1, "%s", r.out);
     cr_expect_eq(job_count(r.out, "[n69:69] at /n5/n69"), 1, "%s", r.out);
 }
@@ -1543,12 +1535,12 @@ HOSTS_TEST(a_host_that_its_host_does_not_reach_starts_from_here_or_is_named)
     struct run_result r =
         JOB("--hosts=n[0-15],locked[16-63]", shell, "--node_timeout=60s", "sh", "-c", "echo at $HOPS");
     EXPECT(r, 0);
-    cr_expect_eq(count(r.out, "] at /"), 64, "%s", r.out);
+    cr_expect_eq(job_count_text(r.out, "] at /"), 64, "%s", r.out);
     cr_expect_eq(job_count(r.out, "[locked63:63] at /locked63"), 1, "%s", r.out);
-    cr_expect_eq(count(r.err, "hosts directly"), 1, "%s", r.err);
+    cr_expect_eq(job_count_text(r.err, "hosts directly"), 1, "%s", r.err);
     r = JOB("--hosts=a,locked", "--ssh_fanout=1", shell, "true");
     EXPECT(r, 125);
-    cr_expect_eq(count(r.err, "finding  HOST_"), 1, "%s", r.err);
+    cr_expect_eq(job_count_text(r.err, "finding  HOST_"), 1, "%s", r.err);
     SAYS(r, ": Permission denied");
     SAYS(r, "HOST_HOP_FAILED");
 }
@@ -1646,7 +1638,7 @@ HOSTS_TEST(a_lost_inner_host_is_named_and_its_hosts_end)
         cr_expect(job_witness_alone(&w));
         struct run_result r = run_wait(p);
         EXPECT(r, 125);
-        cr_expect_eq(count(r.err, "finding  HOST_LOST"), 1, "%d: %s", which, r.err);
+        cr_expect_eq(job_count_text(r.err, "finding  HOST_LOST"), 1, "%d: %s", which, r.err);
         cr_expect_not_null(strstr(r.err, "n0 was lost"), "%d: %s", which, r.err);
         job_witness_close(&w);
     }
@@ -1708,7 +1700,7 @@ HOSTS_TEST(a_host_that_dies_while_it_sends_is_named_and_the_rest_is_kept)
     struct run_result r =
         JOB("--hosts=a,dies,c", shell, option, "--collect_logs", "--redirects=3", "sh", "-c", "seq 100000");
     EXPECT(r, 0);
-    cr_expect_eq(count(r.err, "not copied"), 1, "%s", r.err);
+    cr_expect_eq(job_count_text(r.err, "not copied"), 1, "%s", r.err);
     SAYS(r, "dies: some log");
     char *text = in_dir(
         "cd logs/latest && wc -l <node0_a/attempt_0/0/stdout.log && wc -l <node2_c/attempt_0/0/stdout.log");
@@ -1849,7 +1841,7 @@ static struct run_result fold(const char *hosts, const char *option, const char 
     }
     cr_expect_eq(job_count(r.out, folded), 1, "%s", r.out);
     cr_expect_eq(job_count(r.err, folded_err), 1, "%s", r.err);
-    cr_expect_eq(count(r.out, "same"), 1, "%s", r.out);
+    cr_expect_eq(job_count_text(r.out, "same"), 1, "%s", r.out);
     return r;
 }
 
@@ -1871,7 +1863,7 @@ HOSTS_TEST(a_line_that_is_too_long_for_folding_has_no_mark)
         JOB("--hosts=a,b", shell, "--fold", "sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x; echo");
     EXPECT(r, 0);
     cr_expect_null(strchr(r.out, '\035'));
-    cr_expect_eq(count(r.out, "[b:1] xxx"), 1, "%.100s", r.out);
+    cr_expect_eq(job_count_text(r.out, "[b:1] xxx"), 1, "%.100s", r.out);
 }
 
 HOSTS_TEST(a_terminal_gets_no_control_characters_of_a_worker)
@@ -1904,26 +1896,44 @@ HOSTS_TEST(a_terminal_gets_the_control_characters_of_one_worker_only)
     }
 }
 
-/* The output of a node is a pipe, and only the starter has the terminal. One hint appears, even if --verbose makes
- * every node print a report. The workers must not get the variable that reports the terminal to the nodes. */
-HOSTS_TEST(a_terminal_gets_one_hint_for_the_failure_of_a_worker)
+/* The output of a node is a pipe, and only the starter has the terminal. One hint appears, after the first message with
+ * a code, even if several nodes print such messages. The workers must not get the variable that reports the terminal to
+ * the nodes. */
+HOSTS_TEST(a_terminal_gets_one_hint_of_all_hosts)
 {
-    static const char program[] =
+    static const char fails[] =
         "test -z \"$DDPRUN_TERMINAL\" || exit 9; test $RANK = 1 && exit 7; sleep 1000";
+    static const char stops[] = "test $RANK = 1 || kill -STOP $$; sleep 3; exit 7";
     static const struct {
         bool on_terminal;
-        const char *level;
-    } rows[] = { { false, "--no_python" }, { true, "--no_python" }, { true, "--verbose" } };
+        const char *level, *program, *hint;
+    } rows[] = { { false, "--no_python", fails, NULL },
+                 { true, "--no_python", fails, "(ddprun explain WORKER_FAILED)" },
+                 { true, "--verbose", fails, "(ddprun explain WORKER_FAILED)" },
+                 { true, "--no_python", stops, "(ddprun explain RANK_STOPPED)" } };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct run_result r = job_run(
-            (const char *const[]){ "--hosts=a:1,b:1,c:1", shell, rows[i].level, "sh", "-c", program, NULL },
-            &(struct run_options){ .terminal = rows[i].on_terminal });
-        const char *text = rows[i].on_terminal ? r.out : r.err, *at = strstr(text, "(ddprun explain ");
+        struct run_result r = job_run((const char *const[]){ "--hosts=a:1,b:1,c:1", shell, rows[i].level,
+                                                             "sh", "-c", rows[i].program, NULL },
+                                      &(struct run_options){ .terminal = rows[i].on_terminal });
+        const char *text = rows[i].on_terminal ? r.out : r.err;
         EXPECT(r, 7);
-        cr_expect_eq(at != NULL, rows[i].on_terminal, "%s", text);
-        cr_expect(at == NULL || strncmp(at, "(ddprun explain WORKER_FAILED)", 30) == 0, "%s", text);
-        cr_expect(at == NULL || strstr(at + 1, "(ddprun explain ") == NULL, "%s", text);
+        cr_expect(rows[i].hint == NULL || strstr(text, rows[i].hint) != NULL, "%s", text);
+        cr_expect_eq(job_count_text(text, "(ddprun explain "), rows[i].hint != NULL, "%s", text);
     }
+}
+
+/* Each of the two hosts may print the same finding before the job. */
+HOSTS_TEST(a_terminal_gets_one_hint_if_several_hosts_cannot_start)
+{
+    char command[1200];
+    snprintf(command, sizeof(command),
+             "cd '%s' && mkdir gone && cd gone && exec '%s' --hosts=moved,b '%s' true", dir, bin("ddprun"),
+             shell);
+    struct run_result r = run_command((const char *const[]){ "sh", "-c", command, NULL },
+                                      &(struct run_options){ .terminal = true });
+    EXPECT(r, 125);
+    cr_expect_geq(job_count_text(r.out, "HOST_LACKS_DIRECTORY\n"), 1, "%s", r.out);
+    cr_expect_eq(job_count_text(r.out, "(ddprun explain HOST_LACKS_DIRECTORY)"), 1, "%s", r.out);
 }
 
 /* --- a relay and a stranger --------------------------------------------------------------------------------------- */
@@ -2073,7 +2083,7 @@ HOSTS_TEST(sshd_brings_the_program)
         JOB("--hosts=127.0.0.1:1,localhost:1", ssh, "--ship", "sh", "-c", "readlink /proc/$PPID/exe");
     EXPECT(r, 0);
     /* the local host needs no copy of the program */
-    cr_expect_eq(count(r.out, "/ddprun-ship."), 1, "%s%s", r.out, r.err);
+    cr_expect_eq(job_count_text(r.out, "/ddprun-ship."), 1, "%s%s", r.out, r.err);
     stop_sshd();
 }
 
@@ -2089,7 +2099,7 @@ HOSTS_TEST(an_sshd_that_accepts_no_more_logins_is_busy)
     struct run_result r = JOB("--hosts=127.0.0.1", ssh, "true");
     EXPECT(r, 125);
     SAYS(r, "HOST_BUSY");
-    cr_expect_eq(count(r.err, "finding  "), 1, "%s", r.err);
+    cr_expect_eq(job_count_text(r.err, "finding  "), 1, "%s", r.err);
     close(fd);
     stop_sshd();
 }

@@ -115,6 +115,14 @@ int job_count(const char *text, const char *line)
     return n;
 }
 
+int job_count_text(const char *text, const char *piece)
+{
+    int n = 0;
+    for (; (text = strstr(text, piece)) != NULL; text += strlen(piece))
+        n++;
+    return n;
+}
+
 static char state_of(pid_t pid)
 {
     char path[64], state = '?';

@@ -44,6 +44,9 @@ char *job_file(const char *dir, const char *name);
 /* Return the number of lines of `text` that are exactly `line`. */
 int job_count(const char *text, const char *line);
 
+/* Return how often `text` contains `piece`. */
+int job_count_text(const char *text, const char *piece);
+
 /* Wait until process `pid` is in state `state` ('T' or 'Z' in /proc/PID/stat). Return false after PATIENCE_MS. */
 bool job_until_state(pid_t pid, char state);
 

@@ -42,6 +42,7 @@ struct entry {
                         * store_acted was not called yet */
     uint16_t room;     /* bytes of space after the key, for a short value; at most ROOM_MAX (entry.c) */
     bool exists;       /* the key has a value, which may be empty */
+    uint8_t observed;  /* enum observed of store.c: whether the store's observer wants the key */
     struct wait_link *first;     /* borrowed: the link of the first waiter (store.c); NULL = no waiter */
     struct queue_item *push_end; /* owned: the youngest item; NULL if the queue is empty */
     char key[];

@@ -196,8 +196,8 @@ void store_observe(struct store *s, const struct store_observer *observer)
         s->may_be_prefix[beginning(*prefix)] = true;
 }
 
-/* Return true if `text` begins with one of the observer's prefixes. A busy store calls this function twice for each
- * SET, so first check may_be_prefix, which rejects most texts without a loop. */
+/* Return true if `text` begins with one of the observer's prefixes. This function is called twice for each new key, so
+ * first check may_be_prefix, which rejects most texts without a loop. */
 static bool has_prefix(const struct store *s, struct slice text)
 {
     if (text.len < 2 || !s->may_be_prefix[beginning(text.data)])
@@ -208,15 +208,29 @@ static bool has_prefix(const struct store *s, struct slice text)
     return false;
 }
 
-/* Return true if the observer wants the key: the key, or its part after the last '/', begins with one of the
+/* entry.observed: a new entry is OBSERVED_UNKNOWN */
+enum observed { OBSERVED_UNKNOWN, OBSERVED_NO, OBSERVED_YES };
+
+/* Set entry->observed. The observer wants a key if the key, or its part after the last '/', begins with one of the
  * prefixes. */
-static bool is_observed(const struct store *s, struct slice key)
+static void classify(const struct store *s, struct entry *entry)
 {
-    const char *text = key.data;
+    const struct slice key = entry_key(entry);
     size_t last = key.len;
-    while (last > 0 && text[last - 1] != '/')
+    while (last > 0 && entry->key[last - 1] != '/')
         last--;
-    return has_prefix(s, key) || (last > 0 && has_prefix(s, slice_of(text + last, key.len - last)));
+    const bool is_observed =
+        has_prefix(s, key) || (last > 0 && has_prefix(s, slice_of(entry->key + last, key.len - last)));
+    entry->observed = is_observed ? OBSERVED_YES : OBSERVED_NO;
+}
+
+/* Return true if the observer wants the key. Compare a key only at its first write, because a busy store writes the same
+ * keys again and again. */
+static inline bool is_observed(const struct store *s, struct entry *entry)
+{
+    if (entry->observed == OBSERVED_UNKNOWN && s->observer.prefixes != NULL)
+        classify(s, entry);
+    return entry->observed == OBSERVED_YES;
 }
 
 /* Remove links from the list of `entry`, the oldest link first. If `is_offer` is false, remove all links. If `is_offer`
@@ -301,7 +315,7 @@ enum store_status store_set(struct store *s, struct slice key, struct slice valu
     }
     if (entry->first != NULL)
         wake_waiters(s, entry, s->wake, false);
-    if (s->observer.prefixes != NULL && is_observed(s, key))
+    if (is_observed(s, entry))
         s->observer.written(s->observer.user, key, anew);
     return STORE_OK;
 }
@@ -360,7 +374,7 @@ enum store_status store_add(struct store *s, struct slice key, int64_t delta, in
     enum store_status status = add_to_entry(s, entry, delta, sum);
     if (status != STORE_NOT_A_NUMBER) /* written() reports each failure as STORE_FULL */
         status = written(s, entry, status == STORE_OK);
-    if (status == STORE_OK && s->observer.prefixes != NULL && is_observed(s, key))
+    if (status == STORE_OK && is_observed(s, entry))
         s->observer.counted(s->observer.user, key, delta, *sum);
     return status;
 }

@@ -68,7 +68,7 @@ enum store_status {
 typedef void (*store_wake)(void *user, struct store_waiter *waiter);
 /* Create a store. `quota` is borrowed. All calls for a store come from one thread. Return NULL if memory is short. */
 struct store *store_new(struct quota *quota, store_wake wake, void *user);
-/* Set the observer. The struct is copied; `prefixes` and `user` are borrowed. */
+/* Set the observer, at most once. The struct is copied; `prefixes` and `user` are borrowed. */
 void store_observe(struct store *s, const struct store_observer *observer);
 /* Free the store and all keys. The caller first calls store_leave and store_acted for each connection, because each
  * struct store_waiter has pointers into the store. */

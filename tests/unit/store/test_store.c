@@ -660,6 +660,19 @@ Test(store, the_observer_hears_of_keys_that_it_subscribed_to)
                             "counted(/group/n 202) ");
 }
 
+/* The store keeps in each entry whether the observer wants the key. Writes before the observer exists must not count. */
+Test(store, the_observer_hears_of_each_write_after_it_was_set)
+{
+    store_set(store, K("/group/0"), K("a"));
+    store_set(store, K("other"), K("a"));
+    observe();
+    for (int i = 0; i < 2; i++) {
+        store_set(store, K("/group/0"), K("b"));
+        store_set(store, K("other"), K("b"));
+    }
+    cr_expect_str_eq(heard, "written(/group/0 1) written(/group/0 1) ");
+}
+
 Test(store, the_observer_hears_of_no_other_key)
 {
     int64_t sum;

@@ -487,7 +487,7 @@ static pid_t fork_into_namespace(struct contain *c)
     }
     const pid_t agent = fork();
     if (agent > 0 && c->cookie[0] != '\0')
-        record_write(c->job, c->cookie, "", getpid(), agent, &err);
+        record_write(c->job, c->cookie, "", "", getpid(), agent, &err);
     return agent;
 }
 
@@ -506,16 +506,16 @@ ddp_status contain_enter(struct contain *c, int lifeline, struct ddp_err *err)
     return c->kind == CONTAIN_PIDNS ? pidns_enter(lifeline, err) : DDP_OK;
 }
 
-/* Write the job's record. If the agent runs in a PID namespace, do nothing: the guardian has written the record
- * (fork_into_namespace). */
-static void write_record(struct contain *c)
+/* Write the job's record, if there is none yet. If the agent runs in a PID namespace, the guardian has written the
+ * record (fork_into_namespace). */
+static void write_record(struct contain *c, const char *store)
 {
     struct ddp_err err;
     size_t len = strlen(c->words);
     if (c->recorded || c->kind == CONTAIN_PIDNS || c->cookie[0] == '\0')
         return;
     c->recorded = true;
-    if (record_write(c->job, c->cookie, c->group, getppid(), getpid(), &err) != DDP_OK)
+    if (record_write(c->job, c->cookie, c->group, store, getppid(), getpid(), &err) != DDP_OK)
         snprintf(c->words + len, sizeof(c->words) - len,
                  "; ddprun cannot write the record of this job: %.300s; if ddprun and its agent process are "
                  "killed at the same time, the next start of ddprun cannot find and kill the workers",
@@ -524,10 +524,12 @@ static void write_record(struct contain *c)
 
 void contain_name_store(struct contain *c, const char *host, int port)
 {
-    char address[ENDPOINT_TEXT_MAX];
-    write_record(c);
-    if (c->cookie[0] != '\0')
-        record_write_store(c->cookie, endpoint_print(host, port, address));
+    char store[ENDPOINT_TEXT_MAX];
+    endpoint_print(host, port, store);
+    if (c->recorded || c->kind == CONTAIN_PIDNS)
+        record_name_store(c->cookie, store);
+    else
+        write_record(c, store);
 }
 
 /* Remove the group of the previous attempt. All attempts use the same name, by which the guardian finds the group. The
@@ -546,7 +548,7 @@ static void leave_group(struct contain *c)
 ddp_status contain_attempt(struct contain *c, struct ddp_err *err)
 {
     char why[CGROUP_WHY_MAX];
-    write_record(c);
+    write_record(c, "");
     if (c->kind != CONTAIN_CGROUP)
         return DDP_OK;
     leave_group(c);

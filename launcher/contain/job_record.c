@@ -211,7 +211,8 @@ bool runtime_dir_find(char path[PATH_MAX])
  *     agent 813 4712
  *     cookie 6ab2745628734b15bf11998535d9b413
  *     cgroup /sys/fs/cgroup/ddprun-j-6ab27456
- *     job j */
+ *     job j
+ *     store 127.0.0.1:29500 */
 
 static bool one_line(const char *text)
 {
@@ -231,7 +232,8 @@ struct record {
     struct record_process guardian, agent;
     char cookie[COOKIE_CHARS + 1];
     char job[RECORD_JOB_MAX];
-    char cgroup[CGROUP_PATH_MAX]; /* directory of the job's control group; "" without a control group */
+    char cgroup[CGROUP_PATH_MAX];  /* directory of the job's control group; "" without a control group */
+    char store[ENDPOINT_TEXT_MAX]; /* address of the job's store; "" until it is known */
 };
 
 /* Append the text of a record. Return false if memory is short, or if a field of the record contains a newline. */
@@ -240,10 +242,10 @@ static bool record_print(struct buf *out, const struct record *r)
     return one_line(r->boot) && one_line(r->cgroup) && one_line(r->job) &&
            buf_printf(out,
                       "ddprun-record 1\nboot %s\npid_namespace %llu\nguardian %d %llu\nagent %d %llu\n"
-                      "cookie %s\ncgroup %s\njob %s\n",
+                      "cookie %s\ncgroup %s\njob %s\nstore %s\n",
                       r->boot, (unsigned long long)r->pid_namespace, r->guardian.pid,
                       (unsigned long long)r->guardian.start_ticks, r->agent.pid,
-                      (unsigned long long)r->agent.start_ticks, r->cookie, r->cgroup, r->job);
+                      (unsigned long long)r->agent.start_ticks, r->cookie, r->cgroup, r->job, r->store);
 }
 
 /* Copy the value after "name " in the line at *at, and move *at to the next line. Return false if the line has
@@ -321,7 +323,8 @@ static bool record_parse(const char *text, struct record *out)
            record_copy_field(&at, "cookie", out->cookie, sizeof(out->cookie)) && is_cookie(out->cookie) &&
            record_copy_field(&at, "cgroup", out->cgroup, sizeof(out->cgroup)) &&
            (out->cgroup[0] == '\0' || is_our_group(out->cgroup, out->cookie)) &&
-           record_copy_field(&at, "job", out->job, sizeof(out->job)) && *at == '\0';
+           record_copy_field(&at, "job", out->job, sizeof(out->job)) &&
+           record_copy_field(&at, "store", out->store, sizeof(out->store)) && *at == '\0';
 }
 
 /* --- leftovers -------------------------------------------------------------------------------------------- */
@@ -498,7 +501,7 @@ enum {
     RECORDS_MAX = 256, /* largest number of records that one pass examines */
     TURN_MS = 5,       /* milliseconds between two attempts to get the lock */
     LITTER_S = 60,     /* seconds after which an unused FIFO or a draft of a record is removed */
-    STORE_NAME_MAX = RUNTIME_NAME_DIGITS + sizeof(".store")
+    NAME_TRIES = 100   /* record_name_store() reads the record at most so many times, once per ms */
 };
 
 /* --- write and remove ------------------------------------------------------------------------------------ */
@@ -567,8 +570,8 @@ static ddp_status record_unreadable(const char *first, const char *second, struc
 }
 
 /* Write the record. Format its text first, so that no directory is created if formatting fails. */
-ddp_status record_write(const char *job, const char *cookie, const char *cgroup, pid_t guardian, pid_t agent,
-                        struct ddp_err *err)
+ddp_status record_write(const char *job, const char *cookie, const char *cgroup, const char *store,
+                        pid_t guardian, pid_t agent, struct ddp_err *err)
 {
     char path[PATH_MAX] = "", why[WRITE_ERROR_MAX], files[2][32];
     struct buf text = { 0 };
@@ -576,6 +579,7 @@ ddp_status record_write(const char *job, const char *cookie, const char *cgroup,
     snprintf(r.job, sizeof(r.job), "%s", job);
     snprintf(r.cookie, sizeof(r.cookie), "%s", cookie);
     snprintf(r.cgroup, sizeof(r.cgroup), "%s", cgroup);
+    snprintf(r.store, sizeof(r.store), "%s", store);
     snprintf(files[0], sizeof(files[0]), "%d/stat", (int)guardian);
     snprintf(files[1], sizeof(files[1]), "%d/stat", (int)agent);
     errno = 0;
@@ -602,23 +606,6 @@ ddp_status record_write(const char *job, const char *cookie, const char *cgroup,
                     err, DDP_ERR_IO,
                     "%s: cannot write: %s; set XDG_RUNTIME_DIR to a directory that only this user can use",
                     path, path_error_text(error, path, NULL, why));
-}
-
-static void store_file_name(char name[STORE_NAME_MAX], const char *cookie)
-{
-    snprintf(name, STORE_NAME_MAX, "%.*s.store", RUNTIME_NAME_DIGITS, cookie);
-}
-
-void record_write_store(const char *cookie, const char *address)
-{
-    char path[PATH_MAX], name[STORE_NAME_MAX];
-    const struct buf text = { .data = (uint8_t *)address, .len = strlen(address) };
-    const int dir = runtime_dir_make(path);
-    store_file_name(name, cookie);
-    if (dir >= 0) {
-        record_write_file(dir, name, &text);
-        close(dir);
-    }
 }
 
 /* Return true if `name` is a file of the job: its record, or a file whose name is the first digits of the cookie, a
@@ -687,6 +674,27 @@ static bool read_record(int dir, const char *name, struct record *r)
     char text[RECORD_MAX];
     return read_own_file(dir, name, text, sizeof(text)) && record_parse(text, r) &&
            strcmp(r->cookie, name) == 0;
+}
+
+/* Wait for the record, because with --contain=pidns the guardian writes the record while the agent starts. */
+void record_name_store(const char *cookie, const char *store)
+{
+    char path[PATH_MAX];
+    struct record r;
+    struct buf text = { 0 };
+    const int dir = runtime_dir_make(path);
+    bool is_read = dir >= 0 && read_record(dir, cookie, &r);
+    for (int i = 1; dir >= 0 && !is_read && i < NAME_TRIES; i++) {
+        usleep(1000);
+        is_read = read_record(dir, cookie, &r);
+    }
+    if (is_read)
+        snprintf(r.store, sizeof(r.store), "%s", store);
+    if (is_read && record_print(&text, &r))
+        record_write_file(dir, cookie, &text);
+    if (dir >= 0)
+        close(dir);
+    buf_free(&text);
 }
 
 /* Return true if a process of a record still lives. A process counts as alive until all its threads have ended. For
@@ -852,13 +860,10 @@ static uint64_t age_ms(const struct record_process *p)
 static bool find_job(int dir, const char *cookie, const struct record *here, struct record_job *job)
 {
     struct record r;
-    char name[STORE_NAME_MAX];
     if (strlen(cookie) != COOKIE_CHARS || !read_record(dir, cookie, &r) || strcmp(r.boot, here->boot) != 0 ||
-        r.pid_namespace != here->pid_namespace || !is_running(&r, here))
+        r.pid_namespace != here->pid_namespace || !is_running(&r, here) || r.store[0] == '\0')
         return false;
-    store_file_name(name, r.cookie);
-    if (!read_own_file(dir, name, job->store, sizeof(job->store)))
-        return false;
+    memcpy(job->store, r.store, sizeof(job->store));
     memcpy(job->job, r.job, sizeof(job->job));
     job->pid = r.guardian.pid;
     job->age_ms = age_ms(&r.guardian);

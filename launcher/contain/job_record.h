@@ -77,16 +77,16 @@ enum { SWEEP_LIMIT_MS = 5000 };
 
 /* --- record ----------------------------------------------------------------------------------------------- */
 
-/* Records are files in the runtime directory, one for each running job. A second file, "DIGITS.store", has the address
- * of the job's store for ddpctl. */
+/* Records are files in the runtime directory, one for each running job. */
 
 /* Write the record of `job`, before its first worker starts. `guardian` and `agent` are pids. `cgroup` is the directory
- * of the control group, or "". Return DDP_ERR_IO if no directory is usable. */
-ddp_status record_write(const char *job, const char *cookie, const char *cgroup, pid_t guardian, pid_t agent,
-                        struct ddp_err *err);
+ * of the control group, or "". `store` is the address of the job's store for ddpctl, or "" if it is not known yet. Return
+ * DDP_ERR_IO if no directory is usable. */
+ddp_status record_write(const char *job, const char *cookie, const char *cgroup, const char *store,
+                        pid_t guardian, pid_t agent, struct ddp_err *err);
 
-/* Write the address of the job's store beside its record. Without this file, ddpctl does not find the job. */
-void record_write_store(const char *cookie, const char *address);
+/* Set the address of the job's store in its record. Without this address, ddpctl does not find the job. */
+void record_name_store(const char *cookie, const char *store);
 
 /* A running job of this user. */
 struct record_job {

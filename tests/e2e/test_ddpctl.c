@@ -442,11 +442,10 @@ Test(ddpctl_jobs, a_record_of_another_user_is_ignored)
 {
     char command[1024];
     struct run_process *p = start_job("--rdzv_id=alpha");
-    snprintf(
-        command, sizeof(command),
-        "cd %s && f=$(ls | grep -x '[0-9a-f]\\{32\\}') && c=0123456789abcdef0123456789abcdef && "
-        "sed \"s/$f/$c/; s,^cgroup .*,cgroup ,\" $f >$c && echo 127.0.0.1:1 | tr -d '\\n' >01234567.store",
-        runtime_dir);
+    snprintf(command, sizeof(command),
+             "cd %s && f=$(ls | grep -x '[0-9a-f]\\{32\\}') && c=0123456789abcdef0123456789abcdef && "
+             "sed \"s/$f/$c/; s,^cgroup .*,cgroup ,; s,^store .*,store 127.0.0.1:1,\" $f >$c",
+             runtime_dir);
     cr_assert_eq(system(command), 0);
     expect(CTL("status"), 0, "alpha", "");
     snprintf(command, sizeof(command), "chown %s %s/0123*", uid_option + strlen("--reuid="), runtime_dir);

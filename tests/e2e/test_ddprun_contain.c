@@ -63,8 +63,6 @@ static void skip_without(const char *layer)
         cr_skip_test("skipped, because %s", r.err);
 }
 
-enum { JOB_FILES = 2 }; /* number of a job's files: the record, and the address of the store */
-
 static int records(void)
 {
     char path[256];
@@ -99,7 +97,7 @@ Test(ddprun_contain, the_record_is_gone_at_the_end, .init = set_up, .fini = tear
 {
     struct run_process *p = START("--contain=plain", "--prefix", WORKER, "say:ready", "forever");
     cr_assert(run_until_output(p, "ready", PATIENCE_MS));
-    cr_expect_eq(records(), JOB_FILES);
+    cr_expect_eq(records(), 1);
     run_signal(p, SIGTERM);
     run_wait(p);
     cr_expect_eq(records(), 0);
@@ -129,11 +127,9 @@ Test(ddprun_contain, litter_of_killed_jobs_is_taken_away, .init = set_up, .fini 
         mode_t type;
         bool is_old, is_read, stays;
     } rows[] = {
-        { "0123abcd.timer", S_IFIFO, true, false, false },
-        { "4567abcd.timer", S_IFIFO, true, true, true },
-        { "89ababcd.timer", S_IFIFO, false, false, true },
-        { ".0123abcd.store", S_IFREG, true, false, false },
-        { ".4567abcd.store", S_IFREG, false, false, true },
+        { "0123abcd.timer", S_IFIFO, true, false, false }, { "4567abcd.timer", S_IFIFO, true, true, true },
+        { "89ababcd.timer", S_IFIFO, false, false, true }, { ".0123abcd.x", S_IFREG, true, false, false },
+        { ".4567abcd.x", S_IFREG, false, false, true },
     };
     enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
     const struct timespec long_ago[2] = { { 0 } };
@@ -268,7 +264,7 @@ static void next_start_cleans_up(const char *layer)
     struct run_result r = RUN(layer, "true");
     expect_words(r.err, "ended before");
     cr_expect(job_witness_alone(&w), "a process is left");
-    cr_expect_eq(records(), JOB_FILES, "those of the other job only");
+    cr_expect_eq(records(), 1, "the record of the other job only");
     run_signal(other, SIGTERM);
     r = run_wait(other);
     cr_expect_eq(r.exit_code, 143, "the other job was touched: %d, %s", r.exit_code, r.err);
@@ -355,7 +351,7 @@ _Noreturn static void be_dying_agent(int ends[2])
     close(ends[1]);
     end = ends[0];
     setenv("XDG_RUNTIME_DIR", runtime_dir, 1);
-    if (record_write("dying", DYING_COOKIE, "", getppid(), getpid(), &err) != DDP_OK ||
+    if (record_write("dying", DYING_COOKIE, "", "", getppid(), getpid(), &err) != DDP_OK ||
         pthread_create(&thread, NULL, outlast, &end) != 0)
         _exit(1);
     pthread_exit(NULL);
@@ -435,7 +431,7 @@ static void skip_unless_all_is_seen(void)
 static void write_elsewhere(void)
 {
     struct ddp_err err;
-    if (record_write("elsewhere", ELSEWHERE_COOKIE, "", 1, getpid(), &err) != DDP_OK)
+    if (record_write("elsewhere", ELSEWHERE_COOKIE, "", "", 1, getpid(), &err) != DDP_OK)
         _exit(1);
 }
 
@@ -498,7 +494,7 @@ Test(ddprun_contain, in_a_pid_namespace_nothing_is_left_whoever_is_killed, .init
     orphan_a_job("--contain=pidns", w.hold);
     cr_expect(job_witness_alone(&w), "a process is left");
     job_witness_close(&w);
-    cr_expect_gt(records(), JOB_FILES, "there is a record, and beside it what the worker wrote");
+    cr_expect_gt(records(), 1, "there is a record, and beside it what the worker wrote");
     struct run_result r = RUN("--contain=pidns", "true");
     cr_expect_null(strstr(r.err, "ended before"), "no process was left to be killed: %s", r.err);
     cr_expect_eq(records(), 0, "files of the dead job are left");

@@ -551,7 +551,7 @@ static ddp_status choose_srun(struct cli *cli, const char *host, struct ddp_err 
 static int begin(struct cli *cli, char *const *argv)
 {
     char host[HOST_MAX] = "localhost";
-    struct scheduler scheduler;
+    static struct scheduler scheduler; /* static, because a large frame costs page faults */
     struct ddp_err err;
     const bool hosts = (cli->hosts != NULL || cli->hostfile != NULL) && !cli->one_console;
     gethostname(host, sizeof(host) - 1);

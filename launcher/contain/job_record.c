@@ -126,17 +126,21 @@ static bool place(int n, char out[PATH_MAX])
     return len < PATH_MAX;
 }
 
-/* Format the path of the n-th candidate, after resolving all links in the directories above the candidate. Return
- * false if a directory above the candidate is not safe. */
+/* Format the path of the n-th candidate, after resolving all links in the directories above the candidate. If a
+ * directory above the candidate is not safe, do not resolve links, and return false. */
 static bool safe_place(int n, char out[PATH_MAX])
 {
-    char path[PATH_MAX], parent[PATH_MAX], why[SAFE_DIR_WHY_MAX];
+    char path[PATH_MAX], why[SAFE_DIR_WHY_MAX];
     if (!place(n, path))
         return false;
-    snprintf(out, PATH_MAX, "%s", path);
     char *name = strrchr(path, '/');
     *name++ = '\0';
-    return safe_dir(path, parent, why) && snprintf(out, PATH_MAX, "%s/%s", parent, name) < PATH_MAX;
+    if (!safe_dir(path, out, why)) {
+        place(n, out);
+        return false;
+    }
+    const size_t len = strlen(out);
+    return (size_t)snprintf(out + len, PATH_MAX - len, "/%s", name) < PATH_MAX - len;
 }
 
 /* Open the directory if only this user can use it. Return -1 and set errno if the directory is missing or not
@@ -239,7 +243,7 @@ struct record {
 /* Append the text of a record. Return false if memory is short, or if a field of the record contains a newline. */
 static bool record_print(struct buf *out, const struct record *r)
 {
-    return one_line(r->boot) && one_line(r->cgroup) && one_line(r->job) &&
+    return one_line(r->boot) && one_line(r->cgroup) && one_line(r->job) && one_line(r->store) &&
            buf_printf(out,
                       "ddprun-record 1\nboot %s\npid_namespace %llu\nguardian %d %llu\nagent %d %llu\n"
                       "cookie %s\ncgroup %s\njob %s\nstore %s\n",

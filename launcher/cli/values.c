@@ -606,7 +606,7 @@ static bool conf_is_host(struct cli_rdzv_conf *conf, const char *value)
     return word >= 0;
 }
 
-/* Accept "tcp" only, because ddprun has no store in a file. */
+/* Accept "tcp" only, because ddprun does not support a store in a file. */
 static bool conf_tcp(struct cli_rdzv_conf *conf, const char *value)
 {
     (void)conf;
@@ -626,7 +626,7 @@ static const struct {
     { "keep_alive_interval", conf_keep_alive, "a time above 0, such as 600 (seconds) or 10m", NULL },
     { "keep_alive_max_attempt", conf_attempts, "a number from 1 to 10000", NULL },
     { "is_host", conf_is_host, "true or false", NULL },
-    { "store_type", conf_tcp, "tcp, because ddprun has no store in a file", NULL },
+    { "store_type", conf_tcp, "tcp, because ddprun does not support a store in a file", NULL },
     { "close_timeout", NULL, NULL, "ddprun closes its rendezvous without waiting" },
     { "heartbeat_timeout", NULL, NULL, "use --node_timeout" },
     { "read_timeout", NULL, NULL, "use --node_timeout" },

@@ -1484,8 +1484,8 @@ static bool is_same_state(const struct spot *a, const struct spot *b)
 }
 
 /* Group the live ranks without frames by their state. Return false if one of the grouped ranks may still make progress,
- * or if there are too many groups. Leave out a sleeping rank that has printed a traceback, because such a rank makes no
- * progress. The rank may have closed its connection to the store, and is_idle_still would then return false. */
+ * or if there are too many groups. Leave out sleeping ranks that have printed a traceback: they make no progress, but
+ * is_idle_still() may return false for them, because they may have closed their connections to the store. */
 static bool group_states(const struct hang *h, struct states *states)
 {
     for (uint32_t i = 0; i < h->s->n_ranks; i++) {

@@ -20,7 +20,7 @@
     X(TLS, "tls", "TLS")                                             \
     X(SSH, "ssh", "SSH")                                             \
     X(OTHER, "other", "an unknown protocol")                         \
-    X(USER, "user", "a protocol that the store did not read, because the client belongs to another user")
+    X(USER, "user", "an unknown protocol, because the store reads nothing from clients of another user")
 
 enum reject_kind {
 #define X(name, word, words) REJECT_##name,

@@ -60,7 +60,7 @@ const char *test_path(const char *name);
 
 /* --- free port -------------------------------------------------------------------------------------------- */
 
-/* A port for several programs, before one listens. */
+/* A test passes the same port to several programs before one of them listens. */
 
 /* Return a port of 127.0.0.1 without a listener. Neither the kernel nor another test uses it. */
 int free_port(void);

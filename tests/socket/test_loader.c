@@ -89,8 +89,8 @@ static const ddp_batch *next(ddp_loader *loader)
     return batch;
 }
 
-/* Return a digest of everything that an epoch returns from sample `done` on: FNV-1a over numbers, streams, rows and
- * contents. */
+/* Return a digest of all batches that an epoch returns, beginning with sample `done`. The digest is FNV-1a over the
+ * numbers, streams, rows and contents of the batches. */
 static uint64_t digest(ddp_loader *loader, uint64_t epoch, uint64_t done)
 {
     uint64_t hash = 14695981039346656037u, batches = 0;

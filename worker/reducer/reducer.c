@@ -229,7 +229,8 @@ static void note_bucket(ddp_reducer *reducer, size_t index)
         first = first != NULL ? first : reducer->params[i].name;
         names = crc32c(names, reducer->params[i].name, strlen(reducer->params[i].name));
     }
-    snprintf(check->what, sizeof(check->what), "bucket %zu of %zu: %.80s and %zu more (hash %08x)", index,
+    snprintf(check->what, sizeof(check->what),
+             "bucket %zu of %zu: %.80s and %zu more parameters (hash of the names %08x)", index,
              reducer->plan.count, first != NULL ? first : "nothing", reducer->plan.buckets[index].params - 1,
              names);
 }

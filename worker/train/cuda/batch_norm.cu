@@ -116,7 +116,7 @@ KERNEL(norm_join, norm)
         learn(&a, c, mean, squares, count);
 }
 
-/* --- value by value: a thread processes a pack, which may span two channels ------------------------------- */
+/* --- single values: each thread processes a pack of adjacent values, which may belong to two channels ----- */
 
 struct in_channel {
     int channel, at;

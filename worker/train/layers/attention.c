@@ -162,8 +162,8 @@ static void scores_backward(real *p, real *ds, const real *dy, size_t dy_stride,
     }
 }
 
-/* Compute left^T right, where `left` has n x keys numbers. If `overwrite` is true, write the product to `to`. Otherwise
- * add the product to `to`. */
+/* Compute the matrix product left^T * right. `left` has n rows and `keys` columns. If `overwrite` is true, write the
+ * product to `to`. Otherwise add the product to `to`. */
 static void to_keys(real *to, const real *left, const real *right, size_t right_stride, const struct head *h,
                     const struct block *b, bool overwrite)
 {

@@ -506,7 +506,7 @@ ddp_status contain_enter(struct contain *c, int lifeline, struct ddp_err *err)
     return c->kind == CONTAIN_PIDNS ? pidns_enter(lifeline, err) : DDP_OK;
 }
 
-/* Write the job's record, if there is none yet. If the agent runs in a PID namespace, the guardian has written the
+/* Write the job's record, unless it was written before. If the agent runs in a PID namespace, the guardian writes the
  * record (fork_into_namespace). */
 static void write_record(struct contain *c, const char *store)
 {

@@ -354,10 +354,9 @@ static uint64_t lowest_pids_max(const struct evidence *e, int hierarchy)
     const char *below = cgroup_below(group, e->mounts[hierarchy].root);
     if (!join_path(name, below != NULL ? below : "", ""))
         return 0;
-    /* `none` is the result if no visible group has the file pids.max. If a container hides ddprun's own group, the
-     * result is then 0 (not known), because the hidden group may have a limit. */
-    const uint64_t none = below != NULL ? UINT64_MAX : 0;
-    return lowest_limit_above(e->mounts[hierarchy].where, name, "pids.max", none);
+    const uint64_t lowest = lowest_limit_above(e->mounts[hierarchy].where, name, "pids.max", UINT64_MAX);
+    /* If a container hides ddprun's own group, the limit is not known, because the hidden group may have a limit. */
+    return below == NULL && lowest == UINT64_MAX ? 0 : lowest;
 }
 
 /* Watch the control group `group`, a path from /proc/PID/cgroup. If a container hides this group, watch the visible

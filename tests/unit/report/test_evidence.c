@@ -3,6 +3,7 @@
 #include "report/evidence.c"
 
 #include <criterion/criterion.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,15 +122,15 @@ static void put(const char *name, const char *content)
     cr_assert(f != NULL && fputs(content, f) >= 0 && fclose(f) == 0);
 }
 
-/* Expect the pids.max of the outer group, which is lower than the pids.max of the inner group. No group has a memory
- * controller. */
-static void expect_limits(const char *type, const char *groups)
+/* The outer group has the limit `outer` in pids.max, and the inner group has no limit. `groups` is the text of
+ * /proc/self/cgroup. No group has a memory controller. */
+static void expect_limits(const char *type, const char *groups, const char *outer, uint64_t pids_max)
 {
     char mounts[300];
     const struct rusage usage = { 0 };
     cr_assert_not_null(mkdtemp(root));
     cr_assert(mkdir(under_root("job"), 0700) == 0);
-    put("pids.max", "77\n");
+    put("pids.max", outer);
     put("job/pids.max", "max\n");
     snprintf(mounts, sizeof(mounts), "30 1 0:26 / %s rw - %s\n", root, type);
     struct evidence *e = evidence_new(mounts, groups, 20);
@@ -138,18 +139,27 @@ static void expect_limits(const char *type, const char *groups)
     evidence_ended(e, 0, 1234, 1 << 8, &usage);
     const struct worker_evidence *facts = evidence_of(e, 0);
     cr_assert_not_null(facts);
-    cr_expect_eq(facts->pids_max, 77);
+    cr_expect_eq(facts->pids_max, pids_max, "%s%s: %" PRIu64, groups, outer, facts->pids_max);
     cr_expect_eq(facts->open_files, 20);
     evidence_free(e);
     unlink(under_root("job/pids.max"));
     unlink(under_root("pids.max"));
     rmdir(under_root("job"));
     rmdir(root);
+    memcpy(root + strlen(root) - 6, "XXXXXX", 6);
 }
 
 Test(evidence, has_the_limits_of_a_worker_that_failed)
 {
-    expect_limits("cgroup2 cgroup2 rw", "0::/job\n");
+    expect_limits("cgroup2 cgroup2 rw", "0::/job\n", "77\n", 77);
+    expect_limits("cgroup2 cgroup2 rw", "0::/job\n", "max\n", UINT64_MAX);
+}
+
+/* The group begins with "/..", so a container hides the group, which may have a limit. */
+Test(evidence, does_not_know_the_limit_of_a_hidden_group)
+{
+    expect_limits("cgroup2 cgroup2 rw", "0::/../job\n", "77\n", 77);
+    expect_limits("cgroup2 cgroup2 rw", "0::/../job\n", "max\n", 0);
 }
 
 Test(evidence, has_the_memory_of_the_group_with_the_least_left)
@@ -297,5 +307,5 @@ Test(evidence, knows_who_is_exempt_from_the_limit_of_processes)
 
 Test(evidence, has_the_limits_of_version_1)
 {
-    expect_limits("cgroup cgroup rw,pids", "8:pids:/job\n0::/\n");
+    expect_limits("cgroup cgroup rw,pids", "8:pids:/job\n0::/\n", "77\n", 77);
 }

@@ -554,6 +554,8 @@ static int begin(struct cli *cli, char *const *argv)
     static struct scheduler scheduler; /* static, because a large frame costs page faults */
     struct ddp_err err;
     const bool hosts = (cli->hosts != NULL || cli->hostfile != NULL) && !cli->one_console;
+    if (cli_gives(cli, OPT_WHY))
+        log_warn("--why: this old name of --explain works only until ddprun 0.2; use --explain");
     gethostname(host, sizeof(host) - 1);
     /* If the starter used srun, this process runs in a step of one task. So ignore the variables of this step. */
     if (cli->one_console)

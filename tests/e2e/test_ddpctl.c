@@ -1,4 +1,5 @@
-/* Tests of ddpctl as a process, with ddp-rendezvous as a second process. */
+/* Tests of ddpctl as a process, with ddp-rendezvous as a second process. The answers come from a real store, because
+ * the tables of ddpctl and the messages of the store must fit together. */
 #include "ddp/store.h"
 #include "job.h"
 #include "run.h"
@@ -499,6 +500,7 @@ Test(why, the_old_name_of_explain_still_works, .fini = why_end)
     DDPRUN(ENV("SLURM_JOB_ID"), "--why");
     cr_assert_eq(end.exit_code, 0, "%s", end.err);
     cr_expect(says(end.out, "no scheduler: "));
+    cr_expect(says(end.err, "warning: --why: ") && says(end.err, "use --explain\n"));
 }
 
 Test(explain, prints_findings_and_exit_codes, .fini = why_end)

@@ -29,11 +29,10 @@ int port_parse(const char **text)
 
 static ddp_status set_port(const char *text, int *port, struct ddp_err *err)
 {
-    if (!all_digits(text))
-        return ddp_fail(err, DDP_ERR_ARG, "the port '%s' is not a number", text);
-    const int value = port_parse(&text);
-    if (value < 0)
-        return ddp_fail(err, DDP_ERR_ARG, "the port is above 65535");
+    const char *rest = text;
+    const int value = port_parse(&rest);
+    if (value < 0 || *rest != '\0')
+        return ddp_fail(err, DDP_ERR_ARG, "the port '%s' is not a number from 0 to 65535", text);
     *port = value;
     return DDP_OK;
 }

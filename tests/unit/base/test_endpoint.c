@@ -40,8 +40,8 @@ Test(endpoint, what_is_wrong_is_said)
     expect_error("node:", "a number");
     expect_error("node:http", "'http' is");
     expect_error("node:-1", "a number");
-    expect_error("node:65536", "above 65535");
-    expect_error("99999999999999999999", "above 65535");
+    expect_error("node:65536", "0 to 65535");
+    expect_error("99999999999999999999", "0 to 65535");
     expect_error("::1:29400", "[::1]:29400");
     expect_error("[::1", "[IPv6 address]:PORT");
     expect_error("[::1]29400", "[IPv6 address]:PORT");

@@ -182,8 +182,8 @@ static bool read_whole(const struct row *f, const cJSON *item, int64_t *value, s
     }
     if (f->kind == KIND_CODE)
         *value = CODE_WRONG;
-    ddp_fail(err, DDP_ERR_ARG, "\"%s\": expected a whole number from %lld to %lld", f->name,
-             (long long)f->least, (long long)f->most);
+    ddp_fail(err, DDP_ERR_ARG, "\"%s\": expected a number from %lld to %lld", f->name, (long long)f->least,
+             (long long)f->most);
     return false;
 }
 

@@ -111,7 +111,8 @@ static ddp_status check_file(const char *path, int fd, struct ddp_err *err)
         return ddp_fail(err, DDP_ERR_IO, "%s: cannot read the secret: %s", path, strerror(errno));
     const mode_t strangers = st.st_uid == 0 && geteuid() != 0 ? S_IRWXO | S_IWGRP : S_IRWXO | S_IRWXG;
     if (!S_ISREG(st.st_mode))
-        return ddp_fail(err, DDP_ERR_ARG, "%s: not a regular file; copy the secret to a file", path);
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "%s: cannot read the secret: not a regular file; copy the secret to a file", path);
     if (st.st_uid != 0 && st.st_uid != geteuid())
         return ddp_fail(
             err, DDP_ERR_ARG,

@@ -671,9 +671,9 @@ static int explain(const struct ctl_options *o)
     struct buf text = { 0 };
     struct ddp_err err;
     const ddp_status status =
-        o->n_files > 1
-            ? ddp_fail(&err, DDP_ERR_ARG, "explain: expected one code, such as RANK_STALLED or 125")
-            : explain_code(o->argument, o->json, &text, &err);
+        o->n_files > 1 ? ddp_fail(&err, DDP_ERR_ARG,
+                                  "explain: expected at most one code; 'ddpctl explain' lists all codes")
+                       : explain_code(o->argument, o->json, &text, &err);
     if (status == DDP_OK)
         return print_text(&text, true);
     buf_free(&text);

@@ -84,7 +84,7 @@ static void complain(const struct timeline_events *e, const char *file, size_t l
 static const char *check_line(struct timeline_event *event)
 {
     if (!cJSON_IsObject(event->o))
-        return "not a JSON object; the line may be cut off";
+        return "not a JSON object: the line may be cut off";
     if (timeline_text(event, "event")[0] == '\0')
         return "no \"event\"";
     event->kind = event_kind_of(timeline_text(event, "event"));

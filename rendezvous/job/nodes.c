@@ -733,14 +733,15 @@ static void list_hosts(const struct rdzv *r, struct rdzv_waiting *w)
  * number of members of the round. */
 static struct rdzv_waiting describe_waiting(const struct rdzv *r)
 {
-    bool between = r->state != RDZV_RUNNING && r->state != RDZV_STOPPING;
+    const bool between = r->state != RDZV_RUNNING && r->state != RDZV_STOPPING;
+    const bool may_fail = between && r->state != RDZV_LAST_CALL; /* a last call ends with a round */
     struct rdzv_waiting w = { .state = r->state,
                               .joined = between ? r->n_waiting : r->run.n_members,
                               .min = r->rules.min,
                               .max = r->rules.max,
                               .spare = between ? 0 : r->n_waiting,
                               .returning = r->n_resting,
-                              .left_ms = between ? left(r, r->until.gather_ms) : UINT64_MAX,
+                              .left_ms = may_fail ? left(r, r->until.gather_ms) : UINT64_MAX,
                               .last_call_ms = UINT64_MAX };
     if (r->state == RDZV_LAST_CALL)
         w.last_call_ms = left(r, r->until.call_ms);

@@ -31,6 +31,7 @@ static uint64_t id_of(int node)
 static void trace_waiting(struct sim_rdzv *sim, int node, const struct rdzv_waiting *w)
 {
     char missing[128] = "", spare[32] = "";
+    cr_expect(w->state != RDZV_LAST_CALL || w->left_ms == UINT64_MAX); /* a last call cannot fail */
     for (uint32_t i = 0; i < w->n_missing_listed && i < 8; i++)
         snprintf(missing + strlen(missing), sizeof(missing) - strlen(missing), "%s%" PRIu32,
                  i == 0 ? ", missing " : " ", w->missing[i]);

@@ -204,7 +204,7 @@
       "open all TCP ports between the nodes, because workers use ports that the kernel chooses; or "        \
       "open a range, and pass this range to libddp with DDP_PORT_RANGE=LOW-HIGH",                           \
       "the store's port is open, but other ports are closed: rank 1 (n1, pid 81) cannot connect to "        \
-      "rank 0 (10.0.0.1, port 40123): timed out",                                                           \
+      "rank 0 on n0 at 10.0.0.1:40123: no answer for 10.0 s",                                               \
       "A worker reached the store, but not the port on which another worker listens. Typical causes: a "    \
       "firewall, or a security group of the cloud.")
 

@@ -429,7 +429,7 @@ Test(net_firewall, a_port_that_is_silent_is_named_long_before_the_time_to_start_
 {
     close_ports("drop");
     expect_all_told("ab", (const char *const[]){ "rank 1 on b (127.0.0.1) ", "0 on a at 127.0.0.1:211",
-                                                 "for 10 s", NULL });
+                                                 "for 10.0 s", NULL });
 }
 
 /* Return true if a process in this network waits for an answer from one of the ports. */

@@ -265,13 +265,15 @@ static bool is_shortage(int error)
  * clearer than an error about a refusal. */
 static ddp_status try_again(struct net_dial *d, int error, struct ddp_err *err)
 {
-    char remedy[FILES_REMEDY_MAX];
+    char remedy[FILES_REMEDY_MAX], how[80];
+    const double tried_s = (double)(clock_ms() - d->began_ms) / 1000.0;
     net_dial_close(d);
-    if (clock_ms() - d->began_ms >= REFUSED_MS)
+    snprintf(how, sizeof(how), "%.60s for %.1f s", strerror(error), tried_s);
+    if (tried_s >= REFUSED_MS / 1000.0)
         return is_shortage(error)
                    ? ddp_fail(err, DDP_ERR_IO, "rank %d cannot open a socket for rank %d: %s%s",
                               d->hello->from, d->link->rank, strerror(error), files_remedy(error, remedy))
-                   : closed(d, strerror(error), err);
+                   : closed(d, how, err);
     d->try_ms = clock_ms() + PAUSE_MS;
     return DDP_OK;
 }
@@ -291,7 +293,7 @@ static ddp_status check_connection(struct net_dial *d, struct ddp_err *err)
     if (error != 0)
         return try_again(d, error, err);
     if (getpeername(d->fd, (struct sockaddr *)&peer, &peer_len) != 0)
-        return clock_ms() - d->try_ms < SILENT_MS ? DDP_OK : closed(d, "no answer for 10 s", err);
+        return clock_ms() - d->try_ms < SILENT_MS ? DDP_OK : closed(d, "no answer for 10.0 s", err);
     hello.to = d->link->rank;
     hello.lane = d->link->lane;
     net_encode_hello(bytes, &hello);

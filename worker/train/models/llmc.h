@@ -1,5 +1,5 @@
 /* llmc.h -- GPT-2's parameters in llm.c's file format (gpt2_124M.bin), so that --init_from loads a model of llm.c, and
- * --export writes one. */
+ * --export writes one. The caller keeps all arrays and tensors. No function keeps a pointer to them. */
 
 /* The format, in little-endian byte order:
  *

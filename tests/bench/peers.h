@@ -1,4 +1,5 @@
-/* peers.h -- the launchers that are compared, and the command line with which each launcher starts local workers. */
+/* peers.h -- the launchers that are compared, and the command line with which each launcher starts local workers.
+ * The benchmarks of launchers share this table, so that all use the same options. */
 #ifndef TESTS_BENCH_PEERS_H
 #define TESTS_BENCH_PEERS_H
 

@@ -1,4 +1,5 @@
-/* probes.h -- ask a launcher one question, and get a short answer for a table. */
+/* probes.h -- ask a launcher one question, and get a short answer for a table. Each probe is a row of a table, so
+ * that every launcher gets the same program, fault and number of trials. */
 #ifndef TESTS_BENCH_PROBES_H
 #define TESTS_BENCH_PROBES_H
 

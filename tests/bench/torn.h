@@ -1,4 +1,5 @@
-/* torn.h -- tests whether a launcher keeps a line whole if a worker writes the line in pieces. */
+/* torn.h -- tests whether a launcher keeps a line whole if a worker writes the line in pieces. Many workers write at
+ * the same time, because lines of two workers mix only then. */
 #ifndef TESTS_BENCH_TORN_H
 #define TESTS_BENCH_TORN_H
 

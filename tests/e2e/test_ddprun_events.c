@@ -1,4 +1,5 @@
-/* Tests of ddprun --events: each line of the log of a job with real processes is checked against the schema. */
+/* Tests of ddprun --events: each line of the log of a job with real processes is checked against the schema.
+ * Programs read this log, so an unknown event or member is an error. */
 #include "run.h"
 #include "job.h"
 #include "procstat.h"

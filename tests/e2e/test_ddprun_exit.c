@@ -1,4 +1,5 @@
-/* Tests of how a job ends: exit codes, the first failure, and programs that cannot be started. */
+/* Tests of how a job ends: exit codes, the first failure, and programs that cannot be started. Workers are real
+ * processes, because the order in which the kernel reports their ends decides which failure is the first. */
 #include "ddp/context.h"
 #include "documents.h"
 #include "job.h"

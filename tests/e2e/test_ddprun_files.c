@@ -1,4 +1,5 @@
-/* Tests of the names of log files, of full disks, and of readers that do not read. */
+/* Tests of the names of log files, of full disks, and of readers that do not read. A full disk is a small file
+ * system in a mount namespace, so that no test fills the disk of the machine. */
 #include "job.h"
 #include "procstat.h"
 #include "run.h"

@@ -1,5 +1,6 @@
 /* Tests with several nodes on the loopback interface of one machine: how the nodes join, and which messages they
- * print if they cannot join. */
+ * print if they cannot join. Each node is a separate ddprun, so the tests cover the store, its clients and the order
+ * of their starts. */
 #include "auth/secret.h"
 #include "ddp/context.h"
 #include "documents.h"

@@ -1,4 +1,5 @@
-/* Tests that the workers' output arrives whole and in the right place. */
+/* Tests that the workers' output arrives whole and in the right place. Several workers write at the same time in
+ * pieces of a line, because only then could ddprun mix two lines. */
 #include "job.h"
 #include "procstat.h"
 #include "run.h"

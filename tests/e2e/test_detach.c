@@ -1,4 +1,5 @@
-/* Tests of ddprun --detach, which starts a job without a terminal, and of the commands list, attach and stop. */
+/* Tests of ddprun --detach, which starts a job without a terminal, and of the commands list, attach and stop. Each
+ * test has its own runtime directory, so that it never sees or stops a job of the user. */
 #include "job.h"
 #include "procstat.h"
 #include "run.h"

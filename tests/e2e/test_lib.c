@@ -1,4 +1,5 @@
-/* Tests of the process runner that all end-to-end tests use. */
+/* Tests of the process runner that all end-to-end tests use. An error of the runner could hide an error of the
+ * product. */
 #include "scene.h"
 #include "run.h"
 

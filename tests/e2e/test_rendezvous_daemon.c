@@ -1,4 +1,5 @@
-/* Tests of ddp-rendezvous as a process: its ready line, its end, and its errors. */
+/* Tests of ddp-rendezvous as a process: its ready line, its end, and its errors. Other programs start the daemon and
+ * read its first line, so these are part of its interface. */
 #include "auth/secret.h"
 #include "ddp/store.h"
 #include "job.h"

@@ -1,4 +1,5 @@
-/* Tests of the programs train and make-data as a user runs them: alone and under ddprun. */
+/* Tests of the programs train and make-data as a user runs them: alone and under ddprun. The losses are compared
+ * with PyTorch's and between world sizes, because a wrong gradient may still reduce the loss. */
 #include "core/flush_subnormals.h"
 #include "core/comm_thread.h"
 #include "run.h"

@@ -1,4 +1,5 @@
-/* memory_file.h -- a file in memory, for programs that try many contents. */
+/* memory_file.h -- a file in memory, for programs that try many contents. The memory is faster than a disk, and
+ * nothing remains after the program. */
 #ifndef TESTS_MEMORY_FILE_H
 #define TESTS_MEMORY_FILE_H
 

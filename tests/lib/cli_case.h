@@ -1,4 +1,5 @@
-/* cli_case.h -- a command line, the parsed options, and the error text of a rejected command line. */
+/* cli_case.h -- a command line, the parsed options, and the error text of a rejected command line. The tests include
+ * this file, so each test is only a command line and its expected result. */
 #ifndef CLI_CASE_H
 #define CLI_CASE_H
 

@@ -1,4 +1,5 @@
-/* report_case.h -- a job of local workers that end as the test chooses, and the report of the job. */
+/* report_case.h -- a job of local workers that end as the test chooses, and the report of the job. No process runs,
+ * because the report is a pure function of the agent's facts. */
 #ifndef REPORT_CASE_H
 #define REPORT_CASE_H
 

@@ -1,4 +1,5 @@
-/* snapshot_case.h -- the state of a job as text, and the expected findings. */
+/* snapshot_case.h -- the state of a job as text, and the expected findings. A test names only the members that
+ * differ from a usual job, so that the cause of a finding is easy to see. */
 #ifndef SNAPSHOT_CASE_H
 #define SNAPSHOT_CASE_H
 

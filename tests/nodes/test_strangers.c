@@ -1,4 +1,6 @@
-/* Attacks on a job of two nodes that has a secret: from a third host, and by another user of a worker's host. */
+/* Attacks on a job of two nodes that has a secret: from a third host, and by another user of a worker's host. Each
+ * attack uses real sockets in a separate network namespace, because the store judges a client by its address and its
+ * user. */
 #include "auth_peer.h"
 #include "base/clock.h"
 #include "ddp/context.h"

@@ -1,4 +1,5 @@
-/* launched.h -- this worker's rank under every launcher: ddprun, Hydra, Open MPI or srun. */
+/* launched.h -- this worker's rank under every launcher: ddprun, Hydra, Open MPI or srun. The launchers set
+ * different variables, so a program that is compared under all of them searches each variable. */
 #ifndef TESTS_PROG_LAUNCHED_H
 #define TESTS_PROG_LAUNCHED_H
 

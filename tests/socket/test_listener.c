@@ -1,4 +1,5 @@
-/* test_listener.c -- several servers compete for the same port, and exactly one gets it. */
+/* test_listener.c -- several servers compete for the same port, and exactly one gets it. The servers are threads
+ * that start at the same moment, because a race for a port is a matter of microseconds. */
 #include "run.h"
 
 #include "server/listen.h"

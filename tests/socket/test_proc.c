@@ -1,4 +1,5 @@
-/* Tests of the code that finds and starts programs, and kills all their descendants. */
+/* Tests of the code that finds and starts programs, and kills all their descendants. They start real processes,
+ * because the rules of the kernel for parents, sessions and threads are the subject. */
 #include "contain/descendants.h"
 #include "contain/procfs.h"
 #include "contain/threads.c"

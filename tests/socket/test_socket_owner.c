@@ -1,4 +1,5 @@
-/* The kernel names the owner of each TCP socket of this host. */
+/* The kernel names the owner of each TCP socket of this host. The tests compare its answer with real connections of
+ * several users, because the answer decides who may use the store. */
 #include "server/socket_owner.c"
 
 #include <arpa/inet.h>

@@ -1,4 +1,5 @@
-/* launcher.c -- the command line of each launcher for N workers on this machine. */
+/* launcher.c -- the command line of each launcher for N workers on this machine. Each command line is a row, so that
+ * every launcher starts the same workers. */
 #include "trial.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* live.h -- a job in progress: its launcher, its output, and its remaining processes. */
+/* live.h -- a job in progress: its launcher, its output, and its remaining processes. The program of the trial
+ * adopts orphans, so it detects every process that remains, whatever the name of the process. */
 #ifndef TESTS_SURVIVORS_LIVE_H
 #define TESTS_SURVIVORS_LIVE_H
 

@@ -1,4 +1,5 @@
-/* table.h -- the results of one launcher's trials, as Markdown. */
+/* table.h -- the results of one launcher's trials, as Markdown. The table has one cell for each worker and fault, so
+ * that launchers can be compared at a glance. */
 #ifndef TESTS_SURVIVORS_TABLE_H
 #define TESTS_SURVIVORS_TABLE_H
 

@@ -1,4 +1,5 @@
-/* trial.h -- one job, one fault, and the processes that survive the fault. */
+/* trial.h -- one job, one fault, and the processes that survive the fault. The trials are all combinations of the
+ * tables below, because a launcher may handle a fault with one kind of worker only. */
 #ifndef TESTS_SURVIVORS_TRIAL_H
 #define TESTS_SURVIVORS_TRIAL_H
 

@@ -1,4 +1,5 @@
-/* Tests of error texts with limits and values. */
+/* Tests of error texts with limits and values. A limit is the usual cause of such an error, and the text of errno
+ * names no limit. */
 #include "base/limits.h"
 #include "ddp/error.h"
 #include "run.h"

@@ -1,4 +1,5 @@
-/* Tests of the conversion of days since 1970 to dates. */
+/* Tests of the conversion of days since 1970 to dates. The conversion is our own, so it is compared with known days,
+ * and every day with its next one. */
 #include "base/text.h"
 
 #include <cjson/cJSON.h>

@@ -1,4 +1,5 @@
-/* Tests of --version as text and as JSON. */
+/* Tests of --version as text and as JSON. Nodes compare versions before they join, so the numbers and the text must
+ * agree. */
 #include "base/options.h"
 
 #include "ddp/context.h"

@@ -1,4 +1,5 @@
-/* Tests of a worker's environment, variable by variable. */
+/* Tests of a worker's environment, variable by variable. Scripts depend on torchrun's variables, so each one is
+ * compared with its exact value. */
 #include "cli/cli.h"
 #include "tables/worker_env.h"
 

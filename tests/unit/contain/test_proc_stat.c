@@ -1,4 +1,5 @@
-/* Tests of the parser for a line of /proc/PID/stat. */
+/* Tests of the parser for a line of /proc/PID/stat. A process may choose its name freely, so the parser must not be
+ * misled by blanks and brackets in the name. */
 #include "contain/procfs.h"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,5 @@
-/* Tests of the reason why py-spy may not read a process, for each value of kernel.yama.ptrace_scope. */
+/* Tests of the reason why py-spy may not read a process, for each value of kernel.yama.ptrace_scope. Each value
+ * needs another remedy, and a container usually cannot change the value. */
 #include "contain/threads.h"
 
 #include <criterion/criterion.h>

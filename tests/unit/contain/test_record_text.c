@@ -1,4 +1,5 @@
-/* The record of a running job is written and read again. All other texts are rejected. */
+/* The record of a running job is written and read again. All other texts are rejected. ddprun kills the processes
+ * that such a record names, so a damaged record must never be accepted. */
 #include "contain/job_record.c"
 
 #include <criterion/criterion.h>

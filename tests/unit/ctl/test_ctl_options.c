@@ -1,4 +1,5 @@
-/* Tests of ddpctl's command line and requests. */
+/* Tests of ddpctl's command line and requests. The module is pure: a test passes the arguments and the variables,
+ * and reads the request as text. */
 #include "ctl/options.h"
 
 #include <criterion/criterion.h>

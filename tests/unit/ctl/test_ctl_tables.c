@@ -1,4 +1,5 @@
-/* Tests of ddpctl's tables for the store's answers, character by character. */
+/* Tests of ddpctl's tables for the store's answers, character by character. The answers are texts in the test, so
+ * that also answers of other versions can be tested. */
 #include "ctl/tables.h"
 
 #include <criterion/criterion.h>

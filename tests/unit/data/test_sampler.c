@@ -1,4 +1,5 @@
-/* Compare the sampler with the numbers of torch. */
+/* Compare the sampler with the numbers of torch. A job that moves from PyTorch must see the same samples on each
+ * rank in each epoch. */
 #include "ddp/sampler.h"
 #include "run.h"
 

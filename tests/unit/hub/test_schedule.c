@@ -1,4 +1,5 @@
-/* Tests of when a job is checked: the table SCHEDULE of schedule.h, row by row. */
+/* Tests of when a job is checked: the table SCHEDULE of schedule.h, row by row. A simulated clock shows the exact
+ * time of each check, because a late check delays a report. */
 #include "hub/monitor.h"
 
 #include "hub/session.h"

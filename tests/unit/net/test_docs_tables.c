@@ -1,4 +1,5 @@
-/* The pages in docs/ show every row of the tables. */
+/* The pages in docs/ show every row of the tables. The code is the only source of these facts, so a row that a page
+ * lacks is an error. */
 #include "net/dial_plan.h"
 #include "base/exit_codes.h"
 #include "cli/options.h"

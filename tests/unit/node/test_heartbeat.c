@@ -1,4 +1,5 @@
-/* Tests of the content of a heartbeat about a worker: each change is sent only once. */
+/* Tests of the content of a heartbeat about a worker: each change is sent only once. The facts about a process are
+ * values in the test, because a test cannot put a real process into every state. */
 #include "node/heartbeat.h"
 
 #include <cjson/cJSON.h>

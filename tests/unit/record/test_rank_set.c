@@ -1,4 +1,5 @@
-/* Sets of ranks are parsed from the text that users type, and are printed in the same form. */
+/* Sets of ranks are parsed from the text that users type, and are printed in the same form. Reports print sets that
+ * users paste into options, so both forms must agree. */
 #include "record/rank_set.h"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,5 @@
-/* The output of a worker can neither harm a terminal nor imitate the output of another worker. */
+/* The output of a worker can neither harm a terminal nor imitate the output of another worker. The escaped text is
+ * compared byte by byte, because one missed byte is enough to control a terminal. */
 #include "tables/text.c"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,5 @@
-/* Any bytes become UTF-8, and valid UTF-8 stays unchanged. */
+/* Any bytes become UTF-8, and valid UTF-8 stays unchanged. Workers print bytes of any kind, and a JSON parser
+ * rejects a file with one wrong byte. */
 #include "base/text.h"
 #include "tables/text.h"
 

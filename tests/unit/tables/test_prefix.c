@@ -1,4 +1,5 @@
-/* Tests the templates from which the prefix of each line is made. */
+/* Tests the templates from which the prefix of each line is made. Templates come from users of torchrun, so both of
+ * its forms of a field must work. */
 #include "tables/prefix.h"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,5 @@
-/* Tests of CIFAR-10's binary files, and of the augmentation of their images. */
+/* Tests of CIFAR-10's binary files, and of the augmentation of their images. The tests write small files in the
+ * format of CIFAR-10, so that they need no download. */
 #include "run.h"
 #include "train/data/pictures.c"
 #include "train/dataset.h"

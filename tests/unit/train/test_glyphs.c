@@ -1,4 +1,5 @@
-/* Tests of the generated data set, which is the same on every machine, balanced, and not empty. */
+/* Tests of the generated data set, which is the same on every machine, balanced, and not empty. Tests of train
+ * expect known losses, so every bit of the data must be known, too. */
 #include "train/data/makers.c"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,5 @@
-/* Tests of the peak rates of GPUs, by the names of the GPUs (worker/train/journal.h). */
+/* Tests of the peak rates of GPUs, by the names of the GPUs (worker/train/journal.h). The metric mfu divides by such
+ * a rate, so a wrong name would give a wrong metric. */
 #include "train/journal.h"
 
 #include <criterion/criterion.h>

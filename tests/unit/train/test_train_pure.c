@@ -1,4 +1,5 @@
-/* Tests of the small pure modules of train: learning rates, phases of a step, lines of a trace, and trees of sums. */
+/* Tests of the small pure modules of train: learning rates, phases of a step, lines of a trace, and trees of sums.
+ * The modules get the time and the step as arguments, so the tests need neither data nor ranks. */
 #include "train/profile.c"
 #include "train/schedule.h"
 #include "train/gradient.c"

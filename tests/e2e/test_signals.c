@@ -1,4 +1,5 @@
-/* test_signals.c -- sends each signal of launcher/tables/signals.h to the guardian, to the agent and to a worker. */
+/* test_signals.c -- sends each signal of launcher/tables/signals.h to the guardian, to the agent and to a worker.
+ * Schedulers and users send signals to any of these processes, and no worker may outlive its job. */
 #include "job.h"
 #include "run.h"
 #include "procstat.h"

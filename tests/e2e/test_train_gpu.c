@@ -1,5 +1,5 @@
 /* Tests of train --device cuda on the fake GPU: the losses, the model and the checkpoints must equal those of the
- * CPU. */
+ * CPU. The fake computes with the CPU, so these tests need no GPU. */
 #include "ranks.h"
 #include "training.h"
 

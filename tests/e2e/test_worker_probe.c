@@ -1,5 +1,6 @@
 /* Test libddp workers in three situations: ddprun starts them, a user starts them by hand as ranks of a job, or a
- * worker runs alone without a launcher. */
+ * worker runs alone without a launcher. The same program must work in all three, because a user starts a worker by
+ * hand to find an error. */
 #include "run.h"
 
 #include <criterion/criterion.h>

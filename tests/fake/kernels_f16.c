@@ -1,4 +1,5 @@
-/* kernels_f16.c -- the GPU kernels for the type f16, compiled for the CPU: see shim.h. */
+/* kernels_f16.c -- the GPU kernels for the type f16, compiled for the CPU: see shim.h. The type is a macro, so each
+ * type needs a separate file. */
 #define VALUE_F16
 #include "shim.h"
 

@@ -1,4 +1,5 @@
-/* auth_peer.c -- see auth_peer.h. */
+/* auth_peer.c -- see auth_peer.h. The frames are made here and not by the client of libddp, so that a test can send
+ * wrong ones. */
 #include "auth_peer.h"
 
 #include "ddp/context.h"

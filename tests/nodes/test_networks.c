@@ -1,5 +1,5 @@
 /* Tests of other networks than a single IPv4 network: a network with only IPv6, and a router that translates
- * addresses. */
+ * addresses. Network namespaces provide these networks, so that the tests need no second machine. */
 #include "scene.h"
 
 TestSuite(networks, .timeout = 120);

@@ -1,5 +1,5 @@
 /* ZeRO-1 with real processes: the result has the same bits as if every rank updated all parameters, for each rule,
- * world size and type. */
+ * world size and type. The ranks are real processes, because they exchange parts of the parameters. */
 #include "core/half.h"
 #include "ddp/zero1.h"
 #include "ranks.h"

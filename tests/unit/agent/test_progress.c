@@ -1,4 +1,5 @@
-/* Tests of which lines of a worker are signs of progress, and which tracebacks are remembered. */
+/* Tests of which lines of a worker are signs of progress, and which tracebacks are remembered. Both are guesses from
+ * text, because most programs do not report their progress in another way. */
 #include "agent/progress.h"
 
 #include <criterion/criterion.h>

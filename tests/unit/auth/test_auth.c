@@ -1,5 +1,6 @@
 /* Tests of the authentication with the test vectors of vectors.py, and with messages that are replayed, reflected,
- * changed by one bit, or sent by the wrong side. */
+ * changed by one bit, or sent by the wrong side. vectors.py is a second implementation, because one implementation
+ * would accept its own mistakes. */
 #include "auth/auth.c"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,5 @@
-/* Tests of "HOST:PORT" in every spelling that a user may type. */
+/* Tests of "HOST:PORT" in every spelling that a user may type. The errors must show the right spelling, because an
+ * IPv6 address and its port look alike. */
 #include "base/endpoint.h"
 
 #include <arpa/inet.h>

@@ -1,4 +1,5 @@
-/* Tests of the order and the times of connection attempts on a simulated clock, and of the pauses between two races. */
+/* Tests of the order and the times of connection attempts on a simulated clock, and of the pauses between two races.
+ * The module decides and opens no socket, so a test can check every millisecond. */
 #include "base/race.h"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,5 @@
-/* Tests of the command line: its rules, its environment variables, its errors, and the printed texts. */
+/* Tests of the command line: its rules, its environment variables, its errors, and the printed texts. This is the
+ * golden file of the options, so the errors and the texts are compared word by word. */
 #include "cli_case.h"
 #include "cli/cli.h"
 

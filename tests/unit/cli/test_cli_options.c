@@ -1,4 +1,5 @@
-/* Tests of every option, in all spellings and from the environment. */
+/* Tests of every option, in all spellings and from the environment. Each option that takes a value needs a sample
+ * here, so that no new option lacks a test. */
 #include "cli_case.h"
 #include "cli/cli.h"
 

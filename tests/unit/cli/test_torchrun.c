@@ -1,4 +1,5 @@
-/* Tests of torchrun's own options, and of the defaults of ddprun if its program name is torchrun. */
+/* Tests of torchrun's own options, and of the defaults of ddprun if its program name is torchrun. A script must
+ * start in the same way under both names. */
 #include "command_line.h"
 #include "plan/plan.h"
 

@@ -1,4 +1,5 @@
-/* Tests that find the control group of this process in the text of /proc/self/cgroup and /proc/self/mountinfo. */
+/* Tests that find the control group of this process in the text of /proc/self/cgroup and /proc/self/mountinfo. The
+ * files are texts in the test, because a machine has only one of these layouts. */
 #include "contain/cgroup.c"
 
 #include <criterion/criterion.h>

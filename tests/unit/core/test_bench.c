@@ -1,4 +1,5 @@
-/* Tests of ddp-bench: sizes, bandwidths as nccl-tests counts them, known values, and the command line. */
+/* Tests of ddp-bench: sizes, bandwidths as nccl-tests counts them, known values, and the command line. The module is
+ * pure, so the tests need no ranks. */
 #include "bench/bench_core.h"
 
 #include <criterion/criterion.h>

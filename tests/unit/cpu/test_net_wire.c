@@ -1,5 +1,5 @@
-/* Test the messages between hosts: rejected hellos, differences between the calls of two ranks, and reasons with code
- * and text. */
+/* Test the messages between hosts: rejected hellos, differences between the calls of two ranks, and reasons with
+ * code and text. The messages come from other hosts, so every wrong byte must be rejected with a reason. */
 #include "cpu/net_wire.c"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,5 @@
-/* Tests of the text about a job, which lists nodes and findings, and of the findings as JSON. */
+/* Tests of the text about a job, which lists nodes and findings, and of the findings as JSON. This is the golden
+ * file of `ddpctl why`, so texts are compared word by word. */
 #include "diagnosis/text.c"
 #include "snapshot_case.h"
 

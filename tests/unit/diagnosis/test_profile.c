@@ -1,5 +1,5 @@
 /* Tests of the search for a slow rank, on simulated jobs: each rank computes, then all ranks wait for the slowest
- * rank. */
+ * rank. The clock is simulated, so the shares of time are exact. */
 #include "diagnosis/profile.h"
 #include "diagnosis/text.h"
 #include "snapshot_case.h"

@@ -1,4 +1,5 @@
-/* Tests of rejected connections, which are distinguished by their first bytes, counted, and printed. */
+/* Tests of rejected connections, which are distinguished by their first bytes, counted, and printed. Any host can
+ * send such connections, so their number and their texts are limited. */
 #include "diagnosis/rejected.h"
 #include "sim_hub.h"
 

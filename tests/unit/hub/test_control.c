@@ -1,4 +1,5 @@
-/* Tests of IDENTIFY and CONTROL: the permissions of each role, the claims that are accepted, and the answers. */
+/* Tests of IDENTIFY and CONTROL: the permissions of each role, the claims that are accepted, and the answers.
+ * Clients send these texts as JSON of any form, so the tests use the bytes and not the structs. */
 #include "hub/job.h"
 #include "hub/session.h"
 #include "sim_hub.h"

@@ -1,4 +1,5 @@
-/* Tests of the table of control messages: encoding, decoding, and the documentation that is printed from the table. */
+/* Tests of the table of control messages: encoding, decoding, and the documentation that is printed from the table.
+ * Versions 0.1.x work together, so a message must keep its members. */
 #include "hub/messages.h"
 #include "tests/prog/table_pages.h"
 

@@ -1,5 +1,5 @@
 /* Tests of how a node reaches the store, on a simulated clock: its attempts, its findings, and the times of its
- * messages. */
+ * messages. The plan opens no socket, so a test can give it any error of the network. */
 #include "net/dial_plan.c"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,5 @@
-/* Test how messages of the store are decoded into structs, also if members are missing or have the wrong type. */
+/* Test how messages of the store are decoded into structs, also if members are missing or have the wrong type. The
+ * store may have another version, so no message may stop an agent. */
 #include "net/messages.c"
 #include "net/store_link.c"
 

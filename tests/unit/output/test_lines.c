@@ -1,5 +1,5 @@
 /* Tests that cut streams into lines, keep the tail of a stream, merge streams, and fold equal lines of several
- * ranks. */
+ * ranks. Workers write in pieces of any size, so the tests cut their input at many places. */
 #include "output/lines.h"
 
 #include <criterion/criterion.h>

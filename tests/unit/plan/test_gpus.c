@@ -1,5 +1,5 @@
-/* Tests of three tasks: read CUDA_VISIBLE_DEVICES by CUDA's rules, choose the number of workers, and find the users of
- * a GPU. */
+/* Tests of three tasks: read CUDA_VISIBLE_DEVICES by CUDA's rules, choose the number of workers, and find the users
+ * of a GPU. The machine is a value in the test, so the tests need no GPU. */
 #include "plan/machine.c"
 #include "plan/plan.c"
 

@@ -1,4 +1,5 @@
-/* Tests of the plan of a node: its decisions, its rejections, the output of --dry_run, and the effect of a round. */
+/* Tests of the plan of a node: its decisions, its rejections, the output of --dry_run, and the effect of a round.
+ * The plan is a pure function of the options and the machine, so the tests start no process. */
 #include "command_line.h"
 #include "output/lines.h"
 #include "plan/plan.h"

@@ -1,5 +1,5 @@
 /* Tests of a rank's flight recorder in memory: which calls are kept, how the calls are printed, and the effect of
- * damaged memory. */
+ * damaged memory. Other processes read this memory while the rank writes, so a reader must accept any bytes. */
 #include "record/flight.h"
 
 #include "base/buf.h"

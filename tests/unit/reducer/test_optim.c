@@ -1,4 +1,5 @@
-/* Compare Adam with numbers that were computed by hand, and with a computation in double precision. */
+/* Compare Adam with numbers that were computed by hand, and with a computation in double precision. An update that
+ * is only nearly right still trains a model, so losses would not show the mistake. */
 #include "ddp/optim.h"
 #include "reducer/optim.h"
 #include "numbers.h"

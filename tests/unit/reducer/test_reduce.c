@@ -1,4 +1,5 @@
-/* Tests of the reduction kernels: exact values, the order of the tree, and conversions against every bit pattern. */
+/* Tests of the reduction kernels: exact values, the order of the tree, and conversions against every bit pattern. A
+ * repeated run must give the same bits, so the order of the additions is a part of the result. */
 #include "core/half.h"
 #include "reducer/reduce.h"
 

@@ -1,4 +1,5 @@
-/* Tests of a step of the reducer as a trace, which lists the calls of the program and the buckets that are launched. */
+/* Tests of a step of the reducer as a trace, which lists the calls of the program and the buckets that are launched.
+ * The trace is the same on every machine, because the module starts no thread. */
 #include "reducer/step.h"
 
 #include <criterion/criterion.h>

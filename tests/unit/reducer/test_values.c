@@ -1,4 +1,5 @@
-/* Tests of gradients before and after the sum: scaling factors, and transfers with 16 bits. */
+/* Tests of gradients before and after the sum: scaling factors, and transfers with 16 bits. The tests compare every
+ * bit, because all ranks must get the same gradients. */
 #include "reducer/reduce.h"
 
 #include <criterion/criterion.h>

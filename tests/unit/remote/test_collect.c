@@ -1,4 +1,5 @@
-/* Tests of a host's log files: which names the starter accepts, and which entries a relay sends. */
+/* Tests of a host's log files: which names the starter accepts, and which entries a relay sends. The names come from
+ * another host, so no name may lead out of the directory. */
 #include "remote/collect.c"
 #include "run.h"
 

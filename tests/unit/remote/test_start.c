@@ -1,5 +1,5 @@
 /* Tests of the decisions of --hosts: messages, commands, the address of the store, and the reason why a host did not
- * start. */
+ * start. The module starts no process, so the tests need no second host. */
 #include "remote/relay.c"
 #include "run.h"
 

@@ -1,5 +1,5 @@
-/* Tests of the evidence about a worker's end: torch's error file in both of its forms, and the limits that applied to
- * the worker. */
+/* Tests of the evidence about a worker's end: torch's error file in both of its forms, and the limits that applied
+ * to the worker. A worker writes this file, so its content may be wrong in any way. */
 #include "report/evidence.c"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,5 @@
-/* Test how the cause of a worker's end is found: in the counters of OOM kills, the kernel's log, and core files. */
+/* Test how the cause of a worker's end is found: in the counters of OOM kills, the kernel's log, and core files.
+ * Linux does not report the sender of a SIGKILL, so the text must follow from these facts. */
 #include "report/exit_text.h"
 
 #include "agent/agent.h"

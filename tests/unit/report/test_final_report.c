@@ -1,4 +1,5 @@
-/* Tests of the output for programs: the report as JSON, and the events of a job. */
+/* Tests of the output for programs: the report as JSON, and the events of a job. Programs read both, so the tests
+ * compare the members and not the sentences. */
 #include "report/final_report.c"
 #include "output/event_log.h"
 #include "report/report.h"

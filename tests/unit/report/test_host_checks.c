@@ -1,4 +1,5 @@
-/* Tests of the findings of a node about its own machine, and about the loss of the store. */
+/* Tests of the findings of a node about its own machine, and about the loss of the store. The facts are values in
+ * the test, because a test cannot change the limits of the machine. */
 #include "report/host_checks.c"
 
 #include <criterion/criterion.h>

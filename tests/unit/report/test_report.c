@@ -1,5 +1,5 @@
 /* Tests of the report at the end of a job: the first failure on this node or on another node, the other workers, and
- * the attempts. */
+ * the attempts. This is the golden file of the report, so its lines are compared word by word. */
 #include "report/final_report.c"
 #include "report/cause.c"
 #include "report/report.c"

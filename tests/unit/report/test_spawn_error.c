@@ -1,4 +1,5 @@
-/* Tests of the code that reads the first bytes of a program to find why the program could not be started. */
+/* Tests of the code that reads the first bytes of a program to find why the program could not be started. The
+ * kernel's error gives only a number, so the reason must come from the file. */
 #include "report/spawn_error.c"
 
 #include <criterion/criterion.h>

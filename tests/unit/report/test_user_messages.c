@@ -1,4 +1,5 @@
-/* test_user_messages.c -- tests of the text for a user who asks what the job does. */
+/* test_user_messages.c -- tests of the text for a user who asks what the job does. No process runs, so a test can
+ * bring the agent into any state. */
 #include "report/user_messages.h"
 
 #include <cjson/cJSON.h>

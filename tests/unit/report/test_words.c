@@ -1,5 +1,5 @@
-/* Tests of texts for users: sentences in which {words} are replaced, sizes, times, and hints that follow from the last
- * lines of a worker. */
+/* Tests of texts for users: sentences in which {words} are replaced, sizes, times, and hints that follow from the
+ * last lines of a worker. This is the golden file of the hints, so each hint is compared word by word. */
 #include "base/text.h"
 #include "report/cause.c"
 #include "tables/text.h"

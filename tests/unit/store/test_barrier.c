@@ -1,5 +1,5 @@
-/* Tests of the barrier machine alone: every event in every state, the charges to the quota, and a random walk against a
- * trivial model. */
+/* Tests of the barrier machine alone: every event in every state, the charges to the quota, and a random walk
+ * against a trivial model. Time is an argument, so the tests need no clock. */
 #include "store/barrier.h"
 #include "store/encode.h"
 

@@ -1,5 +1,5 @@
-/* Tests of the store's rules, without a connection: keys, counters, waits, barriers, queues, the quota, and the reports
- * to the store's observer. */
+/* Tests of the store's rules, without a connection: keys, counters, waits, barriers, queues, the quota, and the
+ * reports to the store's observer. PyTorch's clients depend on these rules, so each rule has a test. */
 #include "store/store.h"
 
 #include "base/buf.h"

@@ -1,4 +1,5 @@
-/* test_log_pattern.c -- names of log files. */
+/* test_log_pattern.c -- names of log files. A pattern comes from the user, so it must not lead out of the directory,
+ * or give two workers one file. */
 #include "tables/text.h"
 
 #include <criterion/criterion.h>

@@ -1,5 +1,5 @@
 /* test_signals.c -- tests of signals: the effect of each signal, the text about the sender, and whether a repeated
- * signal is a new request. */
+ * signal is a new request. The tables are pure, so the tests send no signal. */
 #include "tables/signals.h"
 #include "run.h"
 

@@ -1,4 +1,5 @@
-/* Compute each layer of `train` in double precision, and compare its gradients with central differences. */
+/* Compute each layer of `train` in double precision, and compare its gradients with central differences. This finds
+ * a wrong gradient without a second implementation. */
 #define LAYERS_IN_DOUBLE
 #include "train/layers/activation.c"
 #include "train/layers/attention.c"

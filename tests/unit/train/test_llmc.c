@@ -1,5 +1,5 @@
-/* Models of llm.c: a written model is read again, padding is skipped, and the error for a wrong header
- * names offset and value. */
+/* Models of llm.c: a written model is read again, padding is skipped, and the error for a wrong header names offset
+ * and value. Other programs write and read these files, so each offset is a part of the format. */
 #include "numbers.h"
 #include "run.h"
 #include "train/models/gpt2.h"

@@ -1,4 +1,5 @@
-/* Compare the model with a naive model in double precision, and its gradients with finite differences. */
+/* Compare the model with a naive model in double precision, and its gradients with finite differences. The naive
+ * model has only loops, so that a reader can check it. */
 #include "train/models/models.h"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,5 @@
-/* Tests of the command line of train: every row of the table, and every error. */
+/* Tests of the command line of train: every row of the table, and every error. This is the golden file of train, so
+ * the errors are compared word by word. */
 #include "train/models/models.h"
 #include "train/train_options.h"
 

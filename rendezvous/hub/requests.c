@@ -155,7 +155,7 @@ static bool is_allowed(struct hub *hub, const struct session *s, const struct in
     if (who->role == ROLE_AGENT && !gate_is_agent(hub, s))
         ddp_fail(
             &hub->err, DDP_ERR_ARG,
-            "this store accepts only agents that have the secret of the job: start all nodes with the same "
+            "this store accepts only agents that have the secret of the job; start all nodes with the same "
             "--secret_file (or PET_SECRET_FILE); under a scheduler, run munged on all nodes");
     else if (s->auth != NULL && who->role != (s->auth->role == AUTH_AGENT ? ROLE_AGENT : ROLE_CTL))
         ddp_fail(&hub->err, DDP_ERR_ARG, "this connection was authenticated for another role than \"%s\"",

@@ -255,7 +255,7 @@ bool message_decode(enum message_id id, const cJSON *o, void *message, struct dd
             if (!read_field(f, item, at, err) && err != NULL)
                 return false;
         } else if (f->missing == MESSAGE_NEEDED && err != NULL) {
-            ddp_fail(err, DDP_ERR_ARG, "\"%s\" is missing", f->name);
+            ddp_fail(err, DDP_ERR_ARG, "\"%s\": missing", f->name);
             return false;
         }
     }

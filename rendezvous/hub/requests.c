@@ -53,7 +53,7 @@ static bool read_introduction(const cJSON *o, struct introduction *who, struct d
     who->job.world_size = m.world_size != MESSAGE_NONE ? (uint32_t)m.world_size : 0;
     who->rank = m.rank;
     if (m.world_size == MESSAGE_NONE || m.rank == MESSAGE_NONE)
-        ddp_fail(err, DDP_ERR_ARG, "\"%s\" is missing", m.world_size == MESSAGE_NONE ? "world_size" : "rank");
+        ddp_fail(err, DDP_ERR_ARG, "\"%s\": missing", m.world_size == MESSAGE_NONE ? "world_size" : "rank");
     else if (m.rank >= m.world_size)
         ddp_fail(err, DDP_ERR_ARG, "\"rank\": expected a number from 0 to %lld", (long long)m.world_size - 1);
     else

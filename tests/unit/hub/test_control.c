@@ -48,12 +48,12 @@ Test(control, an_introduction_is_looked_at)
     expect_refusal("", "not a JSON object");
     expect_refusal("[]", "not a JSON object");
     expect_refusal("{\"role\":", "not a JSON object");
-    expect_refusal("{}", "\"role\" is missing");
+    expect_refusal("{}", "\"role\": missing");
     expect_refusal("{\"role\":3}", "\"role\": expected a text");
     expect_refusal("{\"role\":\"king\"}", "\"king\" is not a known role");
     expect_refusal("{\"role\":\"plain\"}", "\"plain\" is not a known role");
-    expect_refusal("{\"role\":\"worker\",\"rank\":0}", "\"world_size\" is missing");
-    expect_refusal("{\"role\":\"worker\",\"world_size\":4}", "\"rank\" is missing");
+    expect_refusal("{\"role\":\"worker\",\"rank\":0}", "\"world_size\": missing");
+    expect_refusal("{\"role\":\"worker\",\"world_size\":4}", "\"rank\": missing");
     expect_refusal("{\"role\":\"worker\",\"world_size\":4,\"rank\":4}",
                    "\"rank\": expected a number from 0 to 3");
     expect_refusal("{\"role\":\"worker\",\"world_size\":4,\"rank\":-1}", "\"rank\": expected");
@@ -131,7 +131,7 @@ static void expect_error(conn_id conn, const char *json, const char *words)
 Test(control, a_bad_call_gets_a_sentence)
 {
     expect_error(CLIENT, "", "not a JSON object");
-    expect_error(CLIENT, "{}", "\\\"op\\\" is missing");
+    expect_error(CLIENT, "{}", "\\\"op\\\": missing");
     expect_error(CLIENT, "{\"op\":\"dance\"}", "\\\"dance\\\" is not a known call");
     expect_error(CLIENT, "{\"op\":\"job\",\"attempt\":0,\"world_size\":2}", "is for agents");
     expect_error(CLIENT, "{\"op\":\"barrier_cancel\",\"name\":\"x\"}", "no barrier 'x' is open");
@@ -145,8 +145,7 @@ Test(control, an_agent_is_held_to_its_job)
                  "attempt 2 is running");
     expect_error(SIM_AGENT, "{\"op\":\"job\",\"job\":\"demo\",\"attempt\":2,\"world_size\":5}",
                  "attempt 2 has world size 4, not 5");
-    expect_error(SIM_AGENT, "{\"op\":\"job\",\"job\":\"demo\",\"attempt\":3}",
-                 "\\\"world_size\\\" is missing");
+    expect_error(SIM_AGENT, "{\"op\":\"job\",\"job\":\"demo\",\"attempt\":3}", "\\\"world_size\\\": missing");
     cr_assert_str_eq(sim_control(&sim, SIM_AGENT, "{\"op\":\"heartbeat\"}"), "{\"ok\":true}");
     cr_assert_str_eq(sim_control(&sim, SIM_AGENT, "{\"op\":\"hello\"}"), "{\"ok\":true}");
 }
@@ -164,7 +163,7 @@ Test(control, another_job_waits_until_the_agents_of_the_first_are_gone)
 Test(control, an_exit_report_about_another_pid_is_about_the_past)
 {
     sim_node(&sim, 2);
-    expect_error(SIM_AGENT, "{\"op\":\"worker_started\",\"rank\":1}", "\\\"pid\\\" is missing");
+    expect_error(SIM_AGENT, "{\"op\":\"worker_started\",\"rank\":1}", "\\\"pid\\\": missing");
     expect_error(SIM_AGENT, "{\"op\":\"worker_exited\",\"rank\":-1,\"exit_code\":0}",
                  "\\\"rank\\\": expected");
     sim_started(&sim, 1);
@@ -537,7 +536,7 @@ Test(control_rdzv, who_is_refused_hears_a_code_and_what_to_do)
 Test(control_rdzv, a_join_is_looked_at)
 {
     agent(N0);
-    expect_answer(N0, "{\"op\":\"join\"}", "\\\"job\\\" is missing");
+    expect_answer(N0, "{\"op\":\"join\"}", "\\\"job\\\": missing");
     expect_answer(N0, "{\"op\":\"join\"}", "\"code\":\"BAD_JOIN\"");
     expect_in(join(N0, 0, 0, ""), "\\\"nnodes_min\\\": expected");
     expect_in(join(N0, -2, 1, ""), "\\\"node_rank\\\": expected");

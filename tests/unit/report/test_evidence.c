@@ -122,8 +122,8 @@ static void put(const char *name, const char *content)
     cr_assert(f != NULL && fputs(content, f) >= 0 && fclose(f) == 0);
 }
 
-/* The outer group has the limit `outer` in pids.max, and the inner group has no limit. `groups` is the text of
- * /proc/self/cgroup. No group has a memory controller. */
+/* Expect this limit of processes. The outer group has the limit `outer` in pids.max, and the inner group has no limit.
+ * `groups` is the text of /proc/self/cgroup. No group has a memory controller. */
 static void expect_limits(const char *type, const char *groups, const char *outer, uint64_t pids_max)
 {
     char mounts[300];

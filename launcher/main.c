@@ -103,15 +103,22 @@ static int print_info(const struct cli *cli)
     return print_out(cli->help != HELP_NONE ? cli_print_help(cli, &out) : cli_print_man(&out), &out);
 }
 
+/* Write a text to stdout. If the text contains the scheduler's finding, and stdout is a terminal, end the text with the
+ * hint. */
+static int print_with_hint(bool made, struct buf *text, const struct scheduler *s)
+{
+    const char *code = s != NULL ? finding_code_name(s->finding.found.code) : NULL;
+    log_on_terminal(isatty(STDOUT_FILENO) == 1);
+    if (made && code != NULL && log_hint_is_due())
+        made = buf_printf(text, "  (ddprun explain %s)\n", code);
+    return print_out(made, text);
+}
+
 static int print_plan(const struct plan *plan)
 {
-    const bool json = plan->cli->json;
-    const struct scheduler *s = plan->facts->scheduler;
     struct buf out = { 0 };
-    const int exit_code = print_out(json ? plan_print_json(plan, &out) : plan_print(plan, &out), &out);
-    if (!json && s != NULL && isatty(STDOUT_FILENO) == 1)
-        log_explain(finding_code_name(s->finding.found.code));
-    return exit_code;
+    return plan->cli->json ? print_out(plan_print_json(plan, &out), &out)
+                           : print_with_hint(plan_print(plan, &out), &out, plan->facts->scheduler);
 }
 
 /* Write random text that is valid in a file name. If no random numbers are available, print a warning, and write the
@@ -331,8 +338,8 @@ static int print_scheduler_values(const struct scheduler *s, const struct cli *c
     struct buf out = { 0 };
     struct python_paths paths;
     const struct python_choice *python = choose_python(cli, &paths);
-    return print_out(
-        cli->json ? scheduler_print_json(s, cli, python, &out) : scheduler_print(s, cli, python, &out), &out);
+    return cli->json ? print_out(scheduler_print_json(s, cli, python, &out), &out)
+                     : print_with_hint(scheduler_print(s, cli, python, &out), &out, s);
 }
 
 /* Print the values of the scheduler to stderr, for --verbose. stdout belongs to the workers. */

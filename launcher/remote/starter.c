@@ -219,15 +219,11 @@ static void print_plain_lines(struct starter *s, int sink, const char *from, con
         hosts_console_print(&s->console, sink, slice_of(from, (size_t)(to - from)));
 }
 
-/* Return true if the line is a hint: "ddprun:   (ddprun explain CODE)", or the last row of a report. */
+/* Return true if the line is a hint: the line after a message of a host's ddprun, or the last row of a report. */
 static bool is_hint(struct slice line)
 {
-    static const char program[] = "ddprun:";
-    const char *at = line.data, *end = at + line.len;
-    at += slice_begins_with(line, program) ? sizeof(program) - 1 : 0;
-    while (at < end && *at == ' ')
-        at++;
-    return slice_begins_with(slice_of(at, (size_t)(end - at)), "(ddprun explain ");
+    return slice_begins_with(line, "ddprun:   (ddprun explain ") ||
+           slice_begins_with(line, "           (ddprun explain ");
 }
 
 /* Return true if this line of a host must not be printed now:

@@ -229,11 +229,13 @@ void announce_job(const struct announce *a, const char *note)
 {
     const struct plan *plan = a->plan;
     const struct scheduler *scheduler = plan->facts->scheduler;
+    const char *code = scheduler != NULL ? finding_code_name(scheduler->finding.found.code) : NULL;
     struct buf event = { 0 };
-    for (int i = 0; !plan->cli->quiet && i < PLAN_NOTES_MAX && plan->notes[i] != NULL; i++)
+    for (int i = 0; !plan->cli->quiet && i < PLAN_NOTES_MAX && plan->notes[i] != NULL; i++) {
         note_before(a, "%s", plan->notes[i]);
-    if (!plan->cli->quiet && !plan->cli->json && scheduler != NULL && scheduler->finding.mine)
-        log_explain(finding_code_name(scheduler->finding.found.code));
+        if (!plan->cli->json && code != NULL && strstr(plan->notes[i], code) != NULL)
+            log_explain(code);
+    }
     if (!plan->cli->quiet && note[0] != '\0')
         note_before(a, "%s", note);
     if (plan->cli->verbose && !plan->cli->json) /* the user needs job and address for ddpctl */

@@ -556,6 +556,39 @@ Test(why, a_wrong_layout_is_told_by_the_first_task_of_a_node)
     cr_expect_str_empty(end.err);
 }
 
+/* A terminal gets one hint with the text that contains the finding. A file gets none. */
+Test(why, a_terminal_gets_one_hint_with_the_finding)
+{
+    static const char *const too_small[] = { "SLURM_JOB_ID=7",
+                                             "SLURM_JOB_NUM_NODES=2",
+                                             "SLURM_STEP_ID=0",
+                                             "SLURM_STEP_NUM_NODES=1",
+                                             "SLURM_STEP_NODELIST=n0",
+                                             "SLURM_STEP_NUM_TASKS=1",
+                                             "SLURM_STEP_TASKS_PER_NODE=1",
+                                             "SLURM_NODEID=0",
+                                             "SLURM_PROCID=0",
+                                             "SLURM_LOCALID=0",
+                                             NULL };
+    static const char *const wrong[] = { STEP_OF_TWO, "SLURM_PROCID=0", "SLURM_LOCALID=0", NULL };
+    static const struct {
+        const char *const *env;
+        const char *option, *hint;
+    } rows[] = { { too_small, "--no_python", "(ddprun explain STEP_TOO_SMALL)" },
+                 { too_small, "--dry_run", "(ddprun explain STEP_TOO_SMALL)" },
+                 { too_small, "--explain", "(ddprun explain STEP_TOO_SMALL)" },
+                 { wrong, "--no_python", "(ddprun explain WRONG_TASK_LAYOUT)" } };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        for (int on_terminal = 0; on_terminal < 2; on_terminal++) {
+            const char *const argv[] = { bin("ddprun"), rows[i].option, "true", NULL };
+            struct run_result r =
+                run_command(argv, &(struct run_options){ .env = rows[i].env, .terminal = on_terminal == 1 });
+            cr_expect_eq(job_count_text(r.out, rows[i].hint), on_terminal, "%zu: %s", i, r.out);
+            cr_expect_eq(job_count_text(r.err, "(ddprun explain "), 0, "%zu: %s", i, r.err);
+        }
+    }
+}
+
 Test(why, a_worker_that_starts_ddprun_does_not_speak_for_the_job_around_it, .fini = why_end)
 {
     DDPRUN(ENV("SLURM_JOB_ID=7", "SLURM_JOB_NUM_NODES=2", "SLURM_JOB_NODELIST=n[0-1]"), "--nnodes=1",

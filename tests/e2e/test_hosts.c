@@ -1922,6 +1922,19 @@ HOSTS_TEST(a_terminal_gets_one_hint_of_all_hosts)
     }
 }
 
+/* The starter removes repeated hints. A worker's line that only mentions the command is no hint. */
+HOSTS_TEST(a_terminal_gets_the_lines_of_workers_that_mention_the_hint)
+{
+    struct run_result r =
+        job_run((const char *const[]){ "--hosts=a:1,b:1", shell, "--no_prefix", "sh", "-c",
+                                       "printf '(ddprun explain X)\n ddprun:   (ddprun explain X)' "
+                                       ">&2",
+                                       NULL },
+                &(struct run_options){ .terminal = true });
+    EXPECT(r, 0);
+    cr_expect_eq(job_count_text(r.out, "(ddprun explain X)"), 4, "%s", r.out);
+}
+
 /* Each of the two hosts may print the same finding before the job. */
 HOSTS_TEST(a_terminal_gets_one_hint_if_several_hosts_cannot_start)
 {

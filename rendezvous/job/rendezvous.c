@@ -365,9 +365,9 @@ static enum rdzv_state agrees(struct rdzv *r, struct node *node, const struct rd
 
 /* --- a round is being stopped --------------------------------------------------------------------------- */
 
-/* Handle a further failure. If the present cause is the failure of a victim (a worker that lost a peer), and the new
- * failure is not, the new failure becomes the cause. This is necessary because the report about the lost peer may
- * arrive after the report about the victim. */
+/* Handle a further failure. A victim is a worker that failed because it lost a peer. If the present cause is the
+ * failure of a victim, and the new failure is not the failure of a victim, the new failure becomes the cause. The peer
+ * failed first, but its report may arrive after the report of the victim. */
 static enum rdzv_state better_cause(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     if (r->end.cause.failure.victim && !rdzv_is_victim(e->failure))

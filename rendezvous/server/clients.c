@@ -304,7 +304,7 @@ struct client {
     uint32_t wants;           /* size in bytes of the reply that waits for room; 0 = no reply waits */
     uint32_t unread_before; /* queued bytes at the last check_readers(); 0 if a write has ended since then */
     uint8_t place;          /* enum place */
-    uint8_t trouble;        /* for DOOMED: the reason, an enum conn_sent */
+    uint8_t trouble;        /* if `place` is DOOMED: why the connection ends, an enum conn_sent */
     bool is_foreign;        /* the kernel reports no user: the client is probably on another host */
     bool has_begun;         /* begin() has decided by the first byte whether the client uses TLS */
     bool has_asked;         /* the client has received the credential (auth/auth.h), so TLS must follow */

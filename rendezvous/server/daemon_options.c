@@ -89,9 +89,8 @@ static const struct option_row rows[] = {
     { .name = "insecure",
       .type = OPTION_FLAG,
       .at = AT(insecure),
-      .help =
-          "serve every user of this host (default: only root and the user who started ddp-rendezvous). If "
-          "there is no --secret_file, also serve all other hosts" },
+      .help = "serve every user of this host, and without --secret_file also every user of all other hosts "
+              "(default: serve only root and the user who started ddp-rendezvous)" },
     { .name = "torch21",
       .type = OPTION_FLAG,
       .at = AT(torch21),

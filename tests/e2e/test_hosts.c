@@ -1460,7 +1460,7 @@ HOSTS_TEST(seventy_hosts_start_as_a_tree)
 HOSTS_TEST(at_most_32_remote_shells_start_at_once)
 {
     char path[300];
-    /* test ranks_follow_the_list_and_every_line_names_its_host runs the same threads */
+    /* this test has the same threads as the test ranks_follow_the_list_and_every_line_names_its_host */
     training_skip_same_threads();
     snprintf(path, sizeof(path), "%s/on", dir);
     cr_assert_eq(mkdir(path, 0755), 0);

@@ -112,7 +112,7 @@ static ddp_status check_core(const struct reader *r)
     if (counts[false] == 0 || counts[true] == 0)
         return DDP_OK;
     return ddp_fail(r->err, DDP_ERR_ENV,
-                    "%s: missing, although %s %s set; start the program with ddprun, or set all of "
+                    "%s: missing, but %s %s set; start the program with ddprun, or set all of "
                     "these variables; to run a single rank, unset all of these variables",
                     lists[false], lists[true], counts[true] == 1 ? "is" : "are");
 }

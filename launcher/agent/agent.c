@@ -677,7 +677,7 @@ static enum agent_state run_wait_over(struct agent *a, const struct agent_event 
 
 static enum agent_state run_user_stops(struct agent *a, const struct agent_event *e)
 {
-    /* a worker that lost its peer and ended before the user's stop may become the first failure */
+    /* a worker may have lost its peer before the user stopped the job */
     agent_blame_victim(a);
     a->stop.by_user = e->signal;
     a->stop.requests = 1;

@@ -161,9 +161,9 @@ struct places {
     char of_exe[PATH_MAX]; /* py-spy beside the file that the process executes; tried after PATH */
 };
 
-/* Fill *p with the paths where the py-spy for a process may be. Do not read the command line of the process if this
- * could block. Check the owner of the process after reading its paths, because the process may change its program and
- * its owner meanwhile. */
+/* Write to *p the paths at which py-spy may be installed for the process `pid`. If reading the command line of this
+ * process could block, do not read the command line. Check the owner of the process after reading the paths, because
+ * the process may change its program and its owner meanwhile. */
 static void find_places(const struct node *n, pid_t pid, struct places *p)
 {
     char command[PATH_MAX] = "", link[64];

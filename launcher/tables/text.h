@@ -30,8 +30,8 @@ bool shell_word(struct buf *out, const char *word);
 
 enum { TIME_TEXT_MAX = 32 };
 
-/* Format a time (ms since 1970) in the zone `offset_s` seconds east of UTC: "2026-11-21 12:04:09.613". If `day` is
- * false, leave out the date. Return `out`. */
+/* Format a time (ms since 1970), such as "2026-11-21 12:04:09.613". The time zone is `offset_s` seconds east of UTC. If
+ * `day` is false, leave out the date. Return `out`. */
 const char *words_clock(char out[TIME_TEXT_MAX], uint64_t unix_ms, int offset_s, bool day);
 
 /* Return the edit distance of `a` and `b` (Levenshtein). Return SIZE_MAX if `b` is longer than WORDS_DISTANCE_MAX. */

@@ -162,8 +162,8 @@
       "run 'nvidia-smi -i ${gpu} -c DEFAULT' as root, or start at most one worker for each GPU "            \
       "(--nproc_per_node)",                                                                                 \
       "GPU 2 of n1 is in compute mode Exclusive_Process, which admits one process; 2 workers need this GPU", \
-      "NVML reported a compute mode that admits fewer processes than the "                       \
-      "GPU has workers, so CUDA would fail with 'devices are busy or unavailable'. Typical causes: a setting "     \
+      "NVML reported a compute mode that allows fewer processes than there are workers on the GPU. CUDA "    \
+      "would fail with 'devices are busy or unavailable'. Typical causes: a setting "                        \
       "of the batch system or of an administrator, or more workers than GPUs.")                             \
     X(ADDRESS_NOT_UNIQUE, ERROR,                                                                            \
       "${subject} and ${other} report the same address ${address}: the address is local to each machine "   \
@@ -697,9 +697,9 @@
       "because ddprun is not started again on that host. Typical causes: an option that is wrong there, or " \
       "a user who stopped ddprun there.")                                                             \
     X(HOST_LOST, ERROR,                                                                                     \
-      "${subject} was lost ${time} after the start of ddprun there: its remote shell ended (${words})",     \
+      "${subject} was lost ${time} after its ddprun had started: its remote shell ended (${words})",        \
       "check ${subject} and the network to it; the workers on ${subject} stop by themselves",                  \
-      "n1 was lost 12 min after the start of ddprun there: its remote shell ended (exit status 255)",       \
+      "n1 was lost 12 min after its ddprun had started: its remote shell ended (exit status 255)",          \
       "ssh ended although ddprun on that host had not reported its end. Typical causes: a failure of "      \
       "the host or the network, or a user who stopped ssh.")                                                \
     X(NO_COMMON_ADDRESS, ERROR,                                                                             \

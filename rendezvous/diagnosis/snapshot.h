@@ -136,7 +136,7 @@ struct snapshot_hang {
     uint64_t still_ms;                  /* time since the last sign of progress */
     uint64_t due_ms;     /* stacks are sampled when still_ms reaches this value; 0 = they are not sampled */
     bool has_signals;    /* the job has shown signs of progress in this round */
-    uint32_t in_vain;    /* number of suspicions, since the last progress, whose samples gave no verdict */
+    uint32_t in_vain;    /* number of suspicions without a verdict since the last progress */
     const char *why_not; /* why the last suspicion that `in_vain` counts had no verdict; NULL = none yet */
 };
 

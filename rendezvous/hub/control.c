@@ -95,8 +95,8 @@ static bool may_begin(const struct job *job, const struct session *s, const stru
     struct hub *hub = job->hub;
     const struct members *m = &job->members;
     if (job->rdzv != NULL) {
-        ddp_fail(&hub->err, DDP_ERR_MISMATCH, "`job`: nodes have already joined job '%s'; call `join`",
-                 job->name);
+        ddp_fail(&hub->err, DDP_ERR_MISMATCH,
+                 "`job`: nodes have already joined job '%s'; send the request `join` instead", job->name);
         return false;
     }
     if (!m->known)

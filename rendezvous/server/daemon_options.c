@@ -24,7 +24,7 @@ static ddp_status parse_max_bytes(const char *value, void *to, struct ddp_err *e
     uint64_t bytes;
     const bool ok = options_size(value, UINT64_MAX >> 1, &bytes);
     if (!ok || bytes == 0)
-        return ddp_fail(err, DDP_ERR_ARG, "a number from 1 to 8589934591G, which may end in K, M or G");
+        return ddp_fail(err, DDP_ERR_ARG, "a number from 1 to 8589934591G (suffixes: K, M, G)");
     *(uint64_t *)to = bytes;
     return DDP_OK;
 }

@@ -442,8 +442,8 @@ Test(flight_compare, a_call_is_half_started_if_one_rank_has_only_scheduled_it)
     cr_expect(flight_is_scheduled(&dumps[2], call) && !flight_is_scheduled(&dumps[1], call));
 }
 
-/* Read records of four ranks in PyTorch 2.15's format for NCCL, with all members. Ranks 0,1 and 2,3 are data-parallel
- * groups; ranks 0,2 and 1,3 are pipelines. No machine with GPUs recorded these records; PyTorch's
+/* Read records of four ranks. The records have all members of PyTorch 2.15's format for NCCL. Ranks 0,1 and 2,3 are
+ * data-parallel groups; ranks 0,2 and 1,3 are pipelines. No machine with GPUs recorded these records; PyTorch's
  * FlightRecorderDetail.hpp gives the format. Rank 1 hangs between two calls. Rank 0 waits for rank 1 in an all_reduce,
  * and rank 3 waits for rank 1 in a receive. Rank 2 waits for rank 3. */
 static void give_pipelines(const char *ranks)

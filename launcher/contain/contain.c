@@ -525,11 +525,12 @@ static void write_record(struct contain *c, const char *store)
 void contain_name_store(struct contain *c, const char *host, int port)
 {
     char store[ENDPOINT_TEXT_MAX];
+    const bool is_written_by_guardian = c->kind == CONTAIN_PIDNS;
     endpoint_print(host, port, store);
-    if (c->recorded || c->kind == CONTAIN_PIDNS)
-        record_name_store(c->cookie, store);
-    else
+    if (!c->recorded && !is_written_by_guardian)
         write_record(c, store);
+    else if (c->cookie[0] != '\0')
+        record_name_store(c->cookie, store, is_written_by_guardian);
 }
 
 /* Remove the group of the previous attempt. All attempts use the same name, by which the guardian finds the group. The

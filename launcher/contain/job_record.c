@@ -680,15 +680,14 @@ static bool read_record(int dir, const char *name, struct record *r)
            strcmp(r->cookie, name) == 0;
 }
 
-/* Wait for the record, because with --contain=pidns the guardian writes the record while the agent starts. */
-void record_name_store(const char *cookie, const char *store)
+void record_name_store(const char *cookie, const char *store, bool waits)
 {
     char path[PATH_MAX];
     struct record r;
     struct buf text = { 0 };
     const int dir = runtime_dir_make(path);
     bool is_read = dir >= 0 && read_record(dir, cookie, &r);
-    for (int i = 1; dir >= 0 && !is_read && i < NAME_TRIES; i++) {
+    for (int i = 1; waits && dir >= 0 && !is_read && i < NAME_TRIES; i++) {
         usleep(1000);
         is_read = read_record(dir, cookie, &r);
     }

@@ -85,8 +85,9 @@ enum { SWEEP_LIMIT_MS = 5000 };
 ddp_status record_write(const char *job, const char *cookie, const char *cgroup, const char *store,
                         pid_t guardian, pid_t agent, struct ddp_err *err);
 
-/* Set the address of the job's store in its record. Without this address, ddpctl does not find the job. */
-void record_name_store(const char *cookie, const char *store);
+/* Set the address of the job's store in its record. Without this address, ddpctl does not find the job. If `waits` is
+ * true, another process may be about to write the record, so wait for it, at most 100 ms. */
+void record_name_store(const char *cookie, const char *store, bool waits);
 
 /* A running job of this user. */
 struct record_job {

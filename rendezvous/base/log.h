@@ -21,7 +21,7 @@ void log_setup(const char *program, enum log_level level);
  * Pure modules do not call this function, but return text. */
 void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Set whether a user reads the messages on a terminal. Without this call, a user does if stderr is a terminal. */
+/* Set whether a user reads the messages on a terminal. Without this call, stderr decides: it is a terminal or not. */
 void log_on_terminal(bool is_terminal);
 
 /* Return true at the first call if a user reads the messages on a terminal. At every other call, return false. If the

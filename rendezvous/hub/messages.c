@@ -1,7 +1,7 @@
 /* messages.c -- see messages.h.
  *
- * cJSON parses and prints the JSON text. Each member of a message has a row in a table (struct row), which states its
- * name, its type and its limits. So the error about a wrong message names the member and the expected value. */
+ * cJSON parses and prints the JSON text. Each member of a message has a row in a table (struct row) with the member's
+ * name, type and limits. So the error about a wrong message names the member and the expected value. */
 #include "hub/messages.h"
 
 #include "base/text.h"

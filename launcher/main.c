@@ -204,14 +204,17 @@ static void note_unsafe_runtime_dir(const char *error_stem)
 }
 
 /* Choose the first safe directory of $TMPDIR, /tmp and /var/tmp. A relative $TMPDIR is relative to the working
- * directory. */
-static void choose_tmp_dir(struct machine_facts *l)
+ * directory. Choose none if no file can be in it, because checking a directory takes time in each start. */
+static void choose_tmp_dir(struct machine_facts *l, const struct cli *cli)
 {
+    const bool has_log_files = cli_gives(cli, OPT_TEE) || cli_gives(cli, OPT_REDIRECTS);
     const char *variable = getenv("TMPDIR");
     const char *const usual[] = { variable != NULL && *variable != '\0' ? variable : "/tmp", "/tmp",
                                   "/var/tmp" };
     char why[SAFE_DIR_WHY_MAX];
-    l->tmp_note[0] = '\0';
+    l->tmp_dir[0] = l->tmp_note[0] = '\0';
+    if (l->error_stem[0] != '\0' && (cli->log_dir != NULL || !has_log_files))
+        return;
     for (size_t i = 0; i < sizeof(usual) / sizeof(usual[0]); i++) {
         if (safe_dir(usual[i], l->tmp_dir, why))
             return;
@@ -273,7 +276,7 @@ static void read_machine_facts(struct machine_facts *l, const struct cli *cli)
     if (cli->log_file != NULL)
         write_start_time(l->start_time);
     write_error_stem(l->error_stem, l->cookie, cli->dry_run);
-    choose_tmp_dir(l);
+    choose_tmp_dir(l, cli);
     l->python.choice.program = NULL;
     l->has_torch = check_torch(cli, choose_python(cli, &l->python), &l->torch);
 }

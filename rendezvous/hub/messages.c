@@ -15,7 +15,7 @@ enum kind { MESSAGE_KINDS(X) };
 #undef X
 
 struct row {
-    const char *name;
+    char name[24]; /* no pointer, because the loader would have to relocate each row in each start */
     enum kind kind;
     size_t at; /* offset of the member in the message's struct */
     int64_t least, most, missing;
@@ -137,7 +137,7 @@ static void add_field(cJSON *o, const struct row *f, const void *at)
 
 void message_add(enum message_id id, const void *message, cJSON *o)
 {
-    for (const struct row *f = messages[id].fields(); f->name != NULL; f++)
+    for (const struct row *f = messages[id].fields(); f->name[0] != '\0'; f++)
         add_field(o, f, (const char *)message + f->at);
 }
 
@@ -247,7 +247,7 @@ bool message_decode(enum message_id id, const cJSON *o, void *message, struct dd
 {
     memset(message, 0, messages[id].size);
     memcpy(message, &o, sizeof(o)); /* `object` is the first member of each struct */
-    for (const struct row *f = messages[id].fields(); f->name != NULL; f++) {
+    for (const struct row *f = messages[id].fields(); f->name[0] != '\0'; f++) {
         cJSON *item = cJSON_GetObjectItemCaseSensitive(o, f->name);
         void *at = (char *)message + f->at;
         set_missing(f, at);

@@ -18,18 +18,25 @@ const struct op op_table[OPS] = {
 #undef X
 };
 
-/* The index of a row in op_by_code. If the dialect does not have the request, the index is 256 + op_id. The row cannot
- * be left out, because STORE_OPS(X) makes an initializer of every row. Opcodes have one byte, so no lookup reads the
- * entries from 256 on. */
+/* The table has 1 + op_id for each opcode, or 0. It has no pointers, because the loader would have to relocate each
+ * pointer in each start. PLACE is the index of a request: its opcode, or 256 + op_id if the dialect does not have the
+ * request. Such an entry cannot be left out, because STORE_OPS(X) makes an initializer of every row. Opcodes have one
+ * byte, so no lookup reads the entries from 256 on. */
 #define PLACE(code, name) ((code) < 0 ? 256 + OP_##name : (code))
-const struct op *const op_by_code[DIALECTS][256 + OPS] = {
-#define X(name, c, b, a, ...) [PLACE(a, name)] = &op_table[OP_##name],
+static const uint8_t op_by_code[DIALECTS][256 + OPS] = {
+#define X(name, c, b, a, ...) [PLACE(a, name)] = OP_##name + 1,
     [DIALECT_A] = { STORE_OPS(X) },
 #undef X
-#define X(name, c, b, ...) [PLACE(b, name)] = &op_table[OP_##name],
+#define X(name, c, b, ...) [PLACE(b, name)] = OP_##name + 1,
     [DIALECT_B] = { STORE_OPS(X) },
 #undef X
-#define X(name, c, ...) [PLACE(c, name)] = &op_table[OP_##name],
+#define X(name, c, ...) [PLACE(c, name)] = OP_##name + 1,
     [DIALECT_C] = { STORE_OPS(X) },
 #undef X
 };
+
+const struct op *op_find(enum dialect dialect, unsigned char code)
+{
+    const uint8_t found = op_by_code[dialect][code];
+    return found != 0 ? &op_table[found - 1] : NULL;
+}

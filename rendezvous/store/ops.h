@@ -139,8 +139,7 @@ struct op {
 extern const struct field field_table[FIELDS];
 extern const struct op op_table[OPS];
 
-/* The request of each opcode (0 to 255) in each dialect; NULL = the dialect does not have this opcode. Entries from 256
- * on are never read. These entries are the requests that have no opcode in the dialect. */
-extern const struct op *const op_by_code[DIALECTS][256 + OPS];
+/* Return the request that has this opcode in this dialect, or NULL. */
+const struct op *op_find(enum dialect dialect, unsigned char code);
 
 #endif

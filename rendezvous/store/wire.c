@@ -80,7 +80,7 @@ static enum wire_status scan_opcode(struct wire *w, struct slice in, struct ddp_
         return WIRE_MORE;
     uint8_t code = *byte_at(in, 0);
     detect_dialect_b(w, code);
-    w->op = op_by_code[w->dialect][code];
+    w->op = op_find(w->dialect, code);
     if (w->op == NULL || (w->op->id == OP_VALIDATE && !first)) {
         ddp_fail(err, DDP_ERR_CORRUPT,
                  w->op ? "VALIDATE: must be the first request, but was sent again"
@@ -230,7 +230,7 @@ enum wire_status wire_decode(struct wire *w, struct slice in, uint64_t max_bytes
         return WIRE_MORE;
     const size_t len = in.len < max_bytes ? in.len : (size_t)max_bytes;
     const bool is_new = len > 0 && w->op == NULL && w->greeted && w->dialect == DIALECT_C;
-    const struct op *op = is_new ? op_by_code[DIALECT_C][*byte_at(in, 0)] : NULL;
+    const struct op *op = is_new ? op_find(DIALECT_C, *byte_at(in, 0)) : NULL;
     if (op == NULL || op->id == OP_VALIDATE)
         return scan_request(w, in, max_bytes, req, used, err);
     const uint8_t *at = byte_at(in, 1);

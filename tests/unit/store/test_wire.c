@@ -321,10 +321,10 @@ Test(ops, every_code_leads_back_to_its_row)
     for (int i = 0; i < OPS; i++)
         for (int d = 0; d < DIALECTS; d++)
             if (op_table[i].code[d] >= 0)
-                cr_assert_eq(op_by_code[d][op_table[i].code[d]], &op_table[i]);
-    cr_assert_null(op_by_code[DIALECT_C][0x13]);
-    cr_assert_null(op_by_code[DIALECT_A][12]);
-    cr_assert_null(op_by_code[DIALECT_B][12]);
+                cr_assert_eq(op_find(d, (unsigned char)op_table[i].code[d]), &op_table[i]);
+    cr_assert_null(op_find(DIALECT_C, 0x13));
+    cr_assert_null(op_find(DIALECT_A, 12));
+    cr_assert_null(op_find(DIALECT_B, 12));
 }
 
 Test(ops, our_own_requests_begin_at_0x80_and_are_not_in_the_old_dialects)

@@ -347,14 +347,19 @@ static int open_owned(const char *dir)
     return -1;
 }
 
-/* Create and lock a group. If the group exists at the first try, fail at once. If the group exists at a later try, open
- * the group, because the first try may have created it. */
-static int make_owned(const char *dir)
+bool cgroup_create(const char *dir)
+{
+    return mkdir(dir, 0755) == 0;
+}
+
+/* Create and lock a group. If the group exists at the first try, fail at once, unless cgroup_create() has created it.
+ * If the group exists at a later try, open the group, because the first try may have created it. */
+static int make_owned(const char *dir, bool is_created)
 {
     for (int i = 0; i < MAKE_TRIES; i++) {
         if (i > 0)
             poll(NULL, 0, MAKE_AGAIN_MS);
-        if (mkdir(dir, 0755) != 0 && (i == 0 || errno != EEXIST))
+        if (!(i == 0 && is_created) && !cgroup_create(dir) && (i == 0 || errno != EEXIST))
             return -1;
         const int fd = open_owned(dir);
         if (fd >= 0)
@@ -365,9 +370,9 @@ static int make_owned(const char *dir)
 
 /* Create the group and return a descriptor of its directory. The caller keeps the descriptor open, because spawn.c
  * needs it to create workers in the group. Fail with ENOSYS on Linux before 5.14, which has no cgroup.kill. */
-int cgroup_make(const char *dir)
+int cgroup_make(const char *dir, bool is_created)
 {
-    const int fd = make_owned(dir);
+    const int fd = make_owned(dir, is_created);
     if (fd >= 0 && !may_write(dir, "cgroup.kill")) {
         const int error = errno == ENOENT ? ENOSYS : errno;
         close(fd);

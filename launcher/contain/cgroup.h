@@ -48,11 +48,16 @@ bool cgroup_usual_mounts(struct buf *mounts);
  * text is "" if its file cannot be read. */
 bool cgroup_find(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX]);
 
-/* Create the group and return a descriptor of its directory. The caller owns the group until the caller closes this
- * descriptor. On failure, return -1 and set errno. EEXIST means that a group of this name exists. The existing group is
- * not reused, because a kill that is meant for an earlier attempt could also hit the new workers. ENOSYS means that the
- * kernel is older than Linux 5.14 and cannot kill a group in one step. */
-int cgroup_make(const char *dir);
+/* Create the group for cgroup_make(). Until cgroup_make() owns the group, cgroup_sweep() may remove it. Return false
+ * and set errno on failure. */
+bool cgroup_create(const char *dir);
+
+/* Create the group and return a descriptor of its directory. If `is_created` is true, use the group that
+ * cgroup_create() has created. The caller owns the group until the caller closes this descriptor. On failure, return
+ * -1 and set errno. EEXIST means that another group of this name exists. This group is not reused, because a kill that
+ * is meant for an earlier attempt could also hit the new workers. ENOSYS means that the kernel is older than Linux
+ * 5.14 and cannot kill a group in one step. */
+int cgroup_make(const char *dir, bool is_created);
 
 /* Send SIGKILL in one step to all processes in the group and in all groups below it. A killed group is never used
  * again, because some kernels kill every new process in such a group. Return false if the group does not exist. */

@@ -3,8 +3,8 @@
  * Which process performs each step:
  *
  *     main       contain_open: choose a layer; kill the processes of dead jobs
- *     guardian   contain_fork: create the PID namespace and its record
- *     agent      contain_enter: set up the namespace. contain_name_store: write the record
+ *     guardian   contain_fork: create the PID namespace. While the agent starts, create the first group and the record
+ *     agent      contain_enter: set up the namespace. contain_name_store: add the store to the record
  *     agent      contain_attempt: make the group of each attempt
  *     agent      contain_leave: remove the group, because no process is left
  *     guardian   contain_kill, contain_remove; after the death of the guardian, the agent calls both
@@ -302,20 +302,31 @@ const char *lacks_words(size_t n, bool only_grave, bool *grave)
 
 enum {
     WORDS_MAX = 1024,
+    WHY_MAX = 301,      /* bytes of the reason in struct prepared, with the NUL */
+    PREPARED_MS = 5000, /* milliseconds that the agent waits for the guardian's struct prepared */
     /* milliseconds that the kernel needs to release killed processes with gigabytes of memory */
     EMPTY_LIMIT_MS = 1000
+};
+
+/* What the guardian has done while the agent started. The guardian writes this struct to a pipe, because the agent must
+ * not start a worker before, and because the agent prints why there is no record. */
+struct prepared {
+    bool has_group;    /* the guardian has created a group, which no attempt has used yet */
+    bool has_record;   /* the record was written */
+    char why[WHY_MAX]; /* why the record was not written; "" if it was written */
 };
 
 struct contain {
     enum contain_kind kind; /* the chosen layer, never CONTAIN_AUTO */
     bool may_fall_back;     /* CONTAIN_AUTO was requested, so another layer may replace a layer that fails */
-    bool recorded;          /* this process has tried to write the record; there is only one try */
     bool all_mounts;        /* `mounts` has all mounts, not only mounts at the usual places */
     char *job, *cookie;     /* owned; `cookie` is "" if there is no cookie */
     struct buf mounts, groups;   /* texts that contain_mounts() and contain_groups() return */
     char group[CGROUP_PATH_MAX]; /* directory of the job's group, below ddprun's group; "" without a group */
     int group_fd;                /* descriptor of `group` during an attempt; -1 without a group */
     int host_proc;               /* descriptor of the host's /proc, for the layer pidns */
+    int from_guardian;           /* pipe from which the agent reads `prepared`; -1 if it is not open */
+    struct prepared prepared;    /* all zero until the agent has read it */
     char words[WORDS_MAX];       /* the text that contain_words() returns */
 };
 
@@ -419,7 +430,7 @@ ddp_status contain_open(const struct contain_options *options, struct contain **
     *out = c;
     if (c == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
-    c->group_fd = c->host_proc = -1;
+    c->group_fd = c->host_proc = c->from_guardian = -1;
     procfs_read("/proc/self/cgroup", &c->groups);
     if (!cgroup_usual_mounts(&c->mounts))
         read_all_mounts(c);
@@ -445,6 +456,8 @@ void contain_close(struct contain *c)
         close(c->group_fd);
     if (c->host_proc >= 0)
         close(c->host_proc);
+    if (c->from_guardian >= 0)
+        close(c->from_guardian);
     buf_free(&c->mounts);
     buf_free(&c->groups);
     free(c->job);
@@ -474,26 +487,46 @@ const char *contain_groups(const struct contain *c)
 
 /* --- begin ----------------------------------------------------------------------------------------------- */
 
-/* Fork the agent into a new PID namespace. The guardian writes the record, because the agent does not know its pid on
- * the host. When the agent dies, the kernel kills all processes of the namespace. So a later ddprun has no process to
- * kill, and only removes the files of the dead job. */
-static pid_t fork_into_namespace(struct contain *c)
+/* Create the PID namespace of the agent. When the agent dies, the kernel kills all processes of the namespace. So a
+ * later ddprun has no process to kill, and only removes the files of the dead job. */
+static bool create_namespace(struct contain *c)
 {
     struct ddp_err err;
     c->host_proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (pidns_unshare(&err) != DDP_OK) {
+    const bool ok = pidns_unshare(&err) == DDP_OK;
+    if (!ok)
         log_error("%s", err.msg);
-        return -1;
-    }
-    const pid_t agent = fork();
-    if (agent > 0 && c->cookie[0] != '\0')
-        record_write(c->job, c->cookie, "", "", getpid(), agent, &err);
-    return agent;
+    return ok;
+}
+
+/* Create the first group and write the record while the agent starts on another CPU. The guardian knows the pid that
+ * the agent has on the host; an agent in a PID namespace does not know it. */
+static void prepare(struct contain *c, pid_t agent, int to_agent)
+{
+    struct prepared p = { .has_group = c->kind == CONTAIN_CGROUP && cgroup_create(c->group) };
+    struct ddp_err err;
+    p.has_record =
+        c->cookie[0] != '\0' && record_write(c->job, c->cookie, c->group, getpid(), agent, &err) == DDP_OK;
+    if (c->cookie[0] != '\0' && !p.has_record)
+        snprintf(p.why, sizeof(p.why), "%.300s", err.msg);
+    if (write(to_agent, &p, sizeof(p)) < 0)
+        log_warn("agent process: cannot report that the record was written: %s", strerror(errno));
 }
 
 pid_t contain_fork(struct contain *c)
 {
-    return c->kind == CONTAIN_PIDNS ? fork_into_namespace(c) : fork();
+    int ends[2];
+    if ((c->kind == CONTAIN_PIDNS && !create_namespace(c)) || pipe2(ends, O_CLOEXEC) != 0)
+        return -1;
+    const pid_t agent = fork();
+    if (agent > 0)
+        prepare(c, agent, ends[1]);
+    if (agent == 0)
+        c->from_guardian = ends[0];
+    else
+        close(ends[0]);
+    close(ends[1]);
+    return agent;
 }
 
 bool contain_hides_guardian(const struct contain *c)
@@ -506,31 +539,32 @@ ddp_status contain_enter(struct contain *c, int lifeline, struct ddp_err *err)
     return c->kind == CONTAIN_PIDNS ? pidns_enter(lifeline, err) : DDP_OK;
 }
 
-/* Write the job's record, unless it was written before. If the agent runs in a PID namespace, the guardian writes the
- * record (fork_into_namespace). */
-static void write_record(struct contain *c, const char *store)
+/* Read once what the guardian has prepared. Wait for the guardian, because a worker may only start after the record was
+ * written. */
+static void read_prepared(struct contain *c)
 {
-    struct ddp_err err;
-    size_t len = strlen(c->words);
-    if (c->recorded || c->kind == CONTAIN_PIDNS || c->cookie[0] == '\0')
+    struct pollfd end = { .fd = c->from_guardian, .events = POLLIN };
+    const size_t len = strlen(c->words);
+    if (c->from_guardian < 0)
         return;
-    c->recorded = true;
-    if (record_write(c->job, c->cookie, c->group, store, getppid(), getpid(), &err) != DDP_OK)
+    if (poll(&end, 1, PREPARED_MS) <= 0 || read(end.fd, &c->prepared, sizeof(c->prepared)) <= 0)
+        snprintf(c->prepared.why, sizeof(c->prepared.why), "the guardian does not answer");
+    close(c->from_guardian);
+    c->from_guardian = -1;
+    if (c->prepared.why[0] != '\0')
         snprintf(c->words + len, sizeof(c->words) - len,
-                 "; ddprun cannot write the record of this job: %.300s; if ddprun and its agent process are "
+                 "; ddprun cannot write the record of this job: %s; if ddprun and its agent process are "
                  "killed at the same time, the next start of ddprun cannot find and kill the workers",
-                 err.msg);
+                 c->prepared.why);
 }
 
 void contain_name_store(struct contain *c, const char *host, int port)
 {
     char store[ENDPOINT_TEXT_MAX];
-    const bool is_written_by_guardian = c->kind == CONTAIN_PIDNS;
     endpoint_print(host, port, store);
-    if (!c->recorded && !is_written_by_guardian)
-        write_record(c, store);
-    else if (c->cookie[0] != '\0')
-        record_name_store(c->cookie, store, is_written_by_guardian);
+    read_prepared(c);
+    if (c->prepared.has_record)
+        record_name_store(c->cookie, store);
 }
 
 /* Remove the group of the previous attempt. All attempts use the same name, by which the guardian finds the group. The
@@ -549,11 +583,12 @@ static void leave_group(struct contain *c)
 ddp_status contain_attempt(struct contain *c, struct ddp_err *err)
 {
     char why[CGROUP_WHY_MAX];
-    write_record(c, "");
+    read_prepared(c);
     if (c->kind != CONTAIN_CGROUP)
         return DDP_OK;
     leave_group(c);
-    c->group_fd = cgroup_make(c->group);
+    c->group_fd = cgroup_make(c->group, c->prepared.has_group);
+    c->prepared.has_group = false;
     if (c->group_fd >= 0)
         return DDP_OK;
     snprintf(why, sizeof(why), "cannot make %.80s: %s", c->group, strerror(errno));

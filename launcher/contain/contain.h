@@ -28,8 +28,9 @@ const char *lacks_words(size_t n, bool only_grave, bool *grave);
  * layer plain alone leaves processes behind. The next start of ddprun on this host then reads the job's record
  * (job_record.h) to find these processes.
  *
- * A struct contain is opened before the guardian forks, so guardian and agent each have a copy. The agent creates a
- * control group for each attempt (contain_attempt). The process that ends last removes the group (contain_remove). */
+ * A struct contain is opened before the guardian forks, so guardian and agent each have a copy. The guardian creates
+ * the control group of the first attempt (contain_fork), and the agent the groups of later attempts (contain_attempt).
+ * The process that ends last removes the group (contain_remove). */
 struct contain;
 
 struct contain_options {
@@ -57,7 +58,8 @@ const char *contain_words(const struct contain *c);
 const char *contain_mounts(const struct contain *c);
 const char *contain_groups(const struct contain *c);
 
-/* Fork the agent. Return the same values as fork(2). */
+/* Fork the agent. Return the same values as fork(2). In the guardian, also create the group of the first attempt and
+ * write the job's record, because the agent starts meanwhile. */
 pid_t contain_fork(struct contain *c);
 
 /* Return true if the agent cannot signal the guardian, because the agent is in another PID namespace. */
@@ -66,12 +68,12 @@ bool contain_hides_guardian(const struct contain *c);
 /* Set up the agent. Call this function first in the agent. `lifeline` becomes readable when the guardian is gone. */
 ddp_status contain_enter(struct contain *c, int lifeline, struct ddp_err *err);
 
-/* Write the job's record and the address of the job's store. ddpctl needs this address to find the job. The agent calls
+/* Add the address of the job's store to the job's record. ddpctl needs this address to find the job. The agent calls
  * this function as soon as the address is known. */
 void contain_name_store(struct contain *c, const char *host, int port);
 
-/* Create a new control group for the next attempt. Call this in the agent before it starts the attempt's first
- * worker. */
+/* Use a new control group for the next attempt. Call this in the agent before it starts the attempt's first worker.
+ * Wait until the job's record was written. */
 ddp_status contain_attempt(struct contain *c, struct ddp_err *err);
 
 /* Return the descriptor of the attempt's control group, or -1 if no group exists. `c` owns the descriptor. spawn.c

@@ -172,14 +172,18 @@ int runtime_dir_open(int n)
     return fd;
 }
 
-/* Create the runtime directory, or use the directory if it exists: another start may create it at the same time. */
+/* Create the runtime directory, or use the directory if it exists: another start may create it at the same time. Try
+ * the directory of the previous call first, because checking the directories above takes time in each start. */
 int runtime_dir_make(char path[PATH_MAX])
 {
-    int fd = -1;
-    path[0] = '\0';
+    static char made[PATH_MAX];
+    int fd = made[0] != '\0' ? open_own(made) : -1;
+    snprintf(path, PATH_MAX, "%s", fd >= 0 ? made : "");
     for (int i = 0; fd < 0 && i < RUNTIME_DIRS; i++)
         if (safe_place(i, path) && (mkdir(path, 0700) == 0 || errno == EEXIST))
             fd = open_own(path);
+    if (fd >= 0)
+        memcpy(made, path, strlen(path) + 1);
     return fd;
 }
 
@@ -206,7 +210,8 @@ bool runtime_dir_find(char path[PATH_MAX])
 
 /* --- record text ------------------------------------------------------------------------------------------ */
 
-/* A record has exactly these lines in this order:
+/* A record has exactly these lines in this order. The last line is missing as long as the address of the store is
+ * unknown:
  *
  *     ddprun-record 1
  *     boot 0f1c8a6e-6a51-4c0b-9d53-1f6f4f4f2b55
@@ -243,13 +248,13 @@ struct record {
 /* Append the text of a record. Return false if memory is short, or if a field of the record contains a newline. */
 static bool record_print(struct buf *out, const struct record *r)
 {
-    return one_line(r->boot) && one_line(r->cgroup) && one_line(r->job) && one_line(r->store) &&
+    return one_line(r->boot) && one_line(r->cgroup) && one_line(r->job) &&
            buf_printf(out,
                       "ddprun-record 1\nboot %s\npid_namespace %llu\nguardian %d %llu\nagent %d %llu\n"
-                      "cookie %s\ncgroup %s\njob %s\nstore %s\n",
+                      "cookie %s\ncgroup %s\njob %s\n",
                       r->boot, (unsigned long long)r->pid_namespace, r->guardian.pid,
                       (unsigned long long)r->guardian.start_ticks, r->agent.pid,
-                      (unsigned long long)r->agent.start_ticks, r->cookie, r->cgroup, r->job, r->store);
+                      (unsigned long long)r->agent.start_ticks, r->cookie, r->cgroup, r->job);
 }
 
 /* Copy the value after "name " in the line at *at, and move *at to the next line. Return false if the line has
@@ -314,6 +319,17 @@ static bool is_our_group(const char *path, const char *cookie)
            path[len - 9] == '-' && strncmp(path + len - 8, cookie, 8) == 0;
 }
 
+/* Parse the line of the store, which may be missing or incomplete, because the agent appends the line later. If there
+ * are several lines, use the last one. Return false if another text follows. */
+static bool read_store(const char *at, char store[ENDPOINT_TEXT_MAX])
+{
+    static const char name[] = "store ";
+    while (record_copy_field(&at, "store", store, ENDPOINT_TEXT_MAX))
+        continue;
+    const size_t len = strlen(at);
+    return one_line(at) && strncmp(at, name, len < sizeof(name) - 1 ? len : sizeof(name) - 1) == 0;
+}
+
 /* Parse the whole text of a record. Return false if the text is not a record. */
 static bool record_parse(const char *text, struct record *out)
 {
@@ -327,8 +343,7 @@ static bool record_parse(const char *text, struct record *out)
            record_copy_field(&at, "cookie", out->cookie, sizeof(out->cookie)) && is_cookie(out->cookie) &&
            record_copy_field(&at, "cgroup", out->cgroup, sizeof(out->cgroup)) &&
            (out->cgroup[0] == '\0' || is_our_group(out->cgroup, out->cookie)) &&
-           record_copy_field(&at, "job", out->job, sizeof(out->job)) &&
-           record_copy_field(&at, "store", out->store, sizeof(out->store)) && *at == '\0';
+           record_copy_field(&at, "job", out->job, sizeof(out->job)) && read_store(at, out->store);
 }
 
 /* --- leftovers -------------------------------------------------------------------------------------------- */
@@ -504,8 +519,7 @@ static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
 enum {
     RECORDS_MAX = 256, /* largest number of records that one pass examines */
     TURN_MS = 5,       /* milliseconds between two attempts to get the lock */
-    LITTER_S = 60,     /* seconds after which an unused FIFO or a draft of a record is removed */
-    NAME_TRIES = 100   /* record_name_store() reads the record at most so many times, once per ms */
+    LITTER_S = 60      /* seconds after which an unused FIFO or a draft of a record is removed */
 };
 
 /* --- write and remove ------------------------------------------------------------------------------------ */
@@ -574,8 +588,8 @@ static ddp_status record_unreadable(const char *first, const char *second, struc
 }
 
 /* Write the record. Format its text first, so that no directory is created if formatting fails. */
-ddp_status record_write(const char *job, const char *cookie, const char *cgroup, const char *store,
-                        pid_t guardian, pid_t agent, struct ddp_err *err)
+ddp_status record_write(const char *job, const char *cookie, const char *cgroup, pid_t guardian, pid_t agent,
+                        struct ddp_err *err)
 {
     char path[PATH_MAX] = "", why[WRITE_ERROR_MAX], files[2][32];
     struct buf text = { 0 };
@@ -583,7 +597,6 @@ ddp_status record_write(const char *job, const char *cookie, const char *cgroup,
     snprintf(r.job, sizeof(r.job), "%s", job);
     snprintf(r.cookie, sizeof(r.cookie), "%s", cookie);
     snprintf(r.cgroup, sizeof(r.cgroup), "%s", cgroup);
-    snprintf(r.store, sizeof(r.store), "%s", store);
     snprintf(files[0], sizeof(files[0]), "%d/stat", (int)guardian);
     snprintf(files[1], sizeof(files[1]), "%d/stat", (int)agent);
     errno = 0;
@@ -620,14 +633,14 @@ static bool is_of(const char *name, const char *cookie)
            (strncmp(name, cookie, RUNTIME_NAME_DIGITS) == 0 && name[RUNTIME_NAME_DIGITS] == '.');
 }
 
-/* Open the entries of a directory with a copy of the descriptor, because closedir closes the descriptor that it uses.
- * Return NULL on failure. */
+/* Open the entries of a directory with another descriptor, because closedir closes the descriptor that it uses. Return
+ * NULL on failure. */
 static DIR *entries_of(int dir)
 {
-    int copy = fcntl(dir, F_DUPFD_CLOEXEC, 0);
-    DIR *d = copy >= 0 ? fdopendir(copy) : NULL;
-    if (d == NULL && copy >= 0)
-        close(copy);
+    int other = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = other >= 0 ? fdopendir(other) : NULL;
+    if (d == NULL && other >= 0)
+        close(other);
     return d;
 }
 
@@ -636,24 +649,20 @@ static void remove_files(int dir, const char *cookie)
     DIR *d = entries_of(dir);
     if (d == NULL)
         return;
-    rewinddir(d);
     for (struct dirent *e; (e = readdir(d)) != NULL;)
         if (is_of(e->d_name, cookie) && unlinkat(dir, e->d_name, 0) != 0)
             unlinkat(dir, e->d_name, AT_REMOVEDIR);
     closedir(d);
 }
 
-/* Remove the job's files from all candidate directories. XDG_RUNTIME_DIR or TMPDIR may have another value in the job
- * than in this process. */
 void record_remove(const char *cookie)
 {
-    for (int i = 0; i < RUNTIME_DIRS; i++) {
-        int dir = runtime_dir_open(i);
-        if (dir >= 0) {
-            remove_files(dir, cookie);
-            close(dir);
-        }
-    }
+    char path[PATH_MAX];
+    const int dir = runtime_dir_make(path);
+    if (dir < 0)
+        return;
+    remove_files(dir, cookie);
+    close(dir);
 }
 
 /* --- read records, and clean up after dead jobs ------------------------------------------------------------ */
@@ -680,24 +689,22 @@ static bool read_record(int dir, const char *name, struct record *r)
            strcmp(r->cookie, name) == 0;
 }
 
-void record_name_store(const char *cookie, const char *store, bool waits)
+/* Append the line instead of replacing the file, because an append takes less time in each start. */
+void record_name_store(const char *cookie, const char *store)
 {
     char path[PATH_MAX];
-    struct record r;
-    struct buf text = { 0 };
+    struct buf line = { 0 };
     const int dir = runtime_dir_make(path);
-    bool is_read = dir >= 0 && read_record(dir, cookie, &r);
-    for (int i = 1; waits && dir >= 0 && !is_read && i < NAME_TRIES; i++) {
-        usleep(1000);
-        is_read = read_record(dir, cookie, &r);
-    }
-    if (is_read)
-        snprintf(r.store, sizeof(r.store), "%s", store);
-    if (is_read && record_print(&text, &r))
-        record_write_file(dir, cookie, &text);
+    const int fd = dir >= 0 ? openat(dir, cookie, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC) : -1;
+    if (fd < 0 || !buf_printf(&line, "store %s\n", store) ||
+        write(fd, line.data, line.len) < (ssize_t)line.len)
+        log_warn("%s/%s: cannot write the address of the store: %s; ddpctl does not find this job", path,
+                 cookie, strerror(errno));
+    if (fd >= 0)
+        close(fd);
     if (dir >= 0)
         close(dir);
-    buf_free(&text);
+    buf_free(&line);
 }
 
 /* Return true if a process of a record still lives. A process counts as alive until all its threads have ended. For
@@ -774,16 +781,16 @@ static bool bury_in_turn(int dir, struct record *r, bool quiet)
 /* Examine a record and clean up after a dead job. Return true if no process of the dead job is left and its record is
  * removed. The caller then examines all records again, because the dead job may have started other jobs. For a record
  * of an earlier boot, only remove the files. */
-static bool check_record(int dir, const char *name, const struct record *here, bool quiet)
+static bool check_record(int dir, const char *name, bool quiet)
 {
-    struct record r;
-    if (!read_record(dir, name, &r))
+    struct record r, here;
+    if (!read_record(dir, name, &r) || !where_are_we(&here))
         return false;
-    if (strcmp(r.boot, here->boot) != 0) {
+    if (strcmp(r.boot, here.boot) != 0) {
         remove_files(dir, r.cookie);
         return false;
     }
-    if (is_running(&r, here) || leftovers_is_marked(0, r.cookie))
+    if (is_running(&r, &here) || leftovers_is_marked(0, r.cookie))
         return false;
     return bury_in_turn(dir, &r, quiet);
 }
@@ -807,20 +814,19 @@ static void remove_litter(int dir, const char *name)
 }
 
 /* Check the records in `dir`, and clean up after each dead job. Return how many jobs were cleaned up. */
-static int check_directory(int dir, const struct record *here, bool quiet)
+static int check_directory(int dir, bool quiet)
 {
     int seen = 0, buried = 0;
     DIR *d = entries_of(dir);
     if (d == NULL)
         return 0;
-    rewinddir(d);
     for (struct dirent *e; seen < RECORDS_MAX && (e = readdir(d)) != NULL;) {
-        if (e->d_type == DT_FIFO || e->d_type == DT_UNKNOWN || e->d_name[0] == '.')
+        if (e->d_type == DT_FIFO || e->d_type == DT_UNKNOWN || (e->d_type == DT_REG && e->d_name[0] == '.'))
             remove_litter(dir, e->d_name);
         if (e->d_name[0] == '.' || strlen(e->d_name) != COOKIE_CHARS)
             continue;
         seen++;
-        buried += check_record(dir, e->d_name, here, quiet);
+        buried += check_record(dir, e->d_name, quiet);
     }
     closedir(d);
     return buried;
@@ -830,14 +836,11 @@ static int check_directory(int dir, const struct record *here, bool quiet)
  * ddprun with a second job. The second job becomes a dead job when the processes of the first job are killed. */
 void record_sweep(bool quiet)
 {
-    struct record here = { 0 };
-    bool known = false;
     for (int i = 0; i < RUNTIME_DIRS; i++) {
         int dir = runtime_dir_open(i);
         if (dir < 0)
             continue;
-        known = known || where_are_we(&here);
-        while (known && check_directory(dir, &here, quiet) > 0)
+        while (check_directory(dir, quiet) > 0)
             continue;
         close(dir);
     }

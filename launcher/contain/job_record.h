@@ -80,14 +80,13 @@ enum { SWEEP_LIMIT_MS = 5000 };
 /* Records are files in the runtime directory, one for each running job. */
 
 /* Write the record of `job`, before its first worker starts. `guardian` and `agent` are pids. `cgroup` is the directory
- * of the control group, or "". `store` is the address of the job's store for ddpctl, or "" if it is not known yet. Return
- * DDP_ERR_IO if no directory is usable. */
-ddp_status record_write(const char *job, const char *cookie, const char *cgroup, const char *store,
-                        pid_t guardian, pid_t agent, struct ddp_err *err);
+ * of the control group, or "". Return DDP_ERR_IO if no directory is usable. */
+ddp_status record_write(const char *job, const char *cookie, const char *cgroup, pid_t guardian, pid_t agent,
+                        struct ddp_err *err);
 
-/* Set the address of the job's store in its record. Without this address, ddpctl does not find the job. If `waits` is
- * true, another process may be about to write the record, so wait for it, at most 100 ms. */
-void record_name_store(const char *cookie, const char *store, bool waits);
+/* Add the address of the job's store to its record, which record_write() has written. Without this address, ddpctl does
+ * not find the job. */
+void record_name_store(const char *cookie, const char *store);
 
 /* A running job of this user. */
 struct record_job {
@@ -100,7 +99,7 @@ struct record_job {
  * known store. Ignore files of other users. */
 void record_each(void (*visit)(void *user, const struct record_job *job), void *user);
 
-/* Remove the record and all other files of a job that has ended. */
+/* Remove the record and all other files of this job, which has ended. */
 void record_remove(const char *cookie);
 
 /* Read all records. If guardian and agent of a job are both gone, kill the processes of the job, and remove the record.

@@ -45,10 +45,10 @@ bool rank_set_has(const struct rank_set *set, int rank)
 
 int rank_set_highest(const struct rank_set *set)
 {
-    int rank = set->limit - 1;
-    while (rank >= 0 && !rank_set_has(set, rank))
-        rank--;
-    return rank;
+    for (size_t word = words_of(set->limit); word-- > 0;)
+        if (set->bits[word] != 0)
+            return (int)word * WORD_BITS + WORD_BITS - 1 - __builtin_clzll(set->bits[word]);
+    return -1;
 }
 
 /* --- reading -------------------------------------------------------------------------------------------- */

@@ -185,7 +185,7 @@ Test(ddprun_contain, an_empty_group_goes_with_its_owner_and_not_before, .init = 
     find_own_group(own);
     snprintf(group, sizeof(group), "%s/ddprun-test-%08x", own, (unsigned)getpid());
     snprintf(other, sizeof(other), "%s/other-test-%08x", own, (unsigned)getpid());
-    const int fd = cgroup_make(group);
+    const int fd = cgroup_make(group, false);
     cr_assert_geq(fd, 0);
     cr_assert_eq(mkdir(other, 0755), 0);
     RUN("--contain=cgroup", "true");
@@ -206,7 +206,7 @@ Test(ddprun_contain, workers_live_where_a_group_was_killed_before, .init = set_u
     char inside[64];
     find_own_group(own);
     snprintf(group, sizeof(group), "%s/ddprun-test-%d", own, (int)getpid());
-    int fd = cgroup_make(group);
+    int fd = cgroup_make(group, false);
     cr_assert_geq(fd, 0);
     close(fd);
     cr_assert(cgroup_kill(group));
@@ -351,7 +351,7 @@ _Noreturn static void be_dying_agent(int ends[2])
     close(ends[1]);
     end = ends[0];
     setenv("XDG_RUNTIME_DIR", runtime_dir, 1);
-    if (record_write("dying", DYING_COOKIE, "", "", getppid(), getpid(), &err) != DDP_OK ||
+    if (record_write("dying", DYING_COOKIE, "", getppid(), getpid(), &err) != DDP_OK ||
         pthread_create(&thread, NULL, outlast, &end) != 0)
         _exit(1);
     pthread_exit(NULL);
@@ -431,7 +431,7 @@ static void skip_unless_all_is_seen(void)
 static void write_elsewhere(void)
 {
     struct ddp_err err;
-    if (record_write("elsewhere", ELSEWHERE_COOKIE, "", "", 1, getpid(), &err) != DDP_OK)
+    if (record_write("elsewhere", ELSEWHERE_COOKIE, "", 1, getpid(), &err) != DDP_OK)
         _exit(1);
 }
 

@@ -54,6 +54,7 @@ struct target {
     pid_t pid;
     int local_rank;  /* local rank of the worker */
     bool is_child;   /* a descendant of the worker's program */
+    bool is_parent;  /* the program of a worker that has descendants */
     bool is_unasked; /* the agent did not start this process, so the process has not permitted tracing */
 };
 
@@ -879,14 +880,24 @@ static void dump_advance(struct stack_dump *d)
         dump_set_timer(d, d->next < n && free_helper(d) != NULL);
 }
 
-static void add_target(struct stack_dump *d, pid_t pid, int local_rank, bool is_child)
+static void add_target(struct stack_dump *d, struct target t)
 {
-    const struct target t = { .pid = pid,
-                              .local_rank = local_rank,
-                              .is_child = is_child,
-                              .is_unasked = pid != d->node->run.pids[local_rank] };
+    t.is_unasked = t.pid != d->node->run.pids[t.local_rank];
     if (d->targets.len >= TARGETS_MAX * sizeof(t) || !buf_append(&d->targets, &t, sizeof(t)))
         d->stacks.is_cut = true;
+}
+
+/* Add the program of a worker. A worker without descendants is its own program, so nothing else is read. After the
+ * deadline, look for no descendants. */
+static void add_worker(struct stack_dump *d, int local_rank)
+{
+    const pid_t worker = d->node->run.pids[local_rank];
+    struct buf pids = { 0 };
+    const bool is_parent = clock_ms() < d->until_ms && descendants_below(worker, 1, &pids) > 0;
+    buf_free(&pids);
+    add_target(d, (struct target){ .pid = is_parent ? descendants_program(worker) : worker,
+                                   .local_rank = local_rank,
+                                   .is_parent = is_parent });
 }
 
 /* Add the descendants of a worker's program, such as the processes of a data loader, to the targets. */
@@ -895,7 +906,9 @@ static void add_children(struct stack_dump *d, struct target program)
     struct buf pids = { 0 };
     const size_t n = descendants_below(program.pid, CHILDREN_MAX, &pids);
     for (size_t i = 0; i < n; i++)
-        add_target(d, descendants_at(&pids, i), program.local_rank, true);
+        add_target(d, (struct target){ .pid = descendants_at(&pids, i),
+                                       .local_rank = program.local_rank,
+                                       .is_child = true });
     buf_free(&pids);
 }
 
@@ -908,10 +921,13 @@ static void find_targets(struct stack_dump *d)
     for (int i = 0; i < n->plan->nproc; i++)
         if (n->run.pids[i] != 0 &&
             (d->request.ranks == NULL || rank_set_has(d->request.ranks, node_rank(n, i))))
-            add_target(d, descendants_program(n->run.pids[i]), i, false);
+            add_worker(d, i);
     const size_t workers = d->targets.len / sizeof(struct target);
-    for (size_t i = 0; i < workers && clock_ms() < d->until_ms; i++)
-        add_children(d, ((const struct target *)(const void *)d->targets.data)[i]);
+    for (size_t i = 0; i < workers && clock_ms() < d->until_ms; i++) {
+        const struct target t = ((const struct target *)(const void *)d->targets.data)[i];
+        if (t.is_parent)
+            add_children(d, t);
+    }
 }
 
 static int count_dumps(const struct node *n)

@@ -204,7 +204,7 @@ static void note_unsafe_runtime_dir(const char *error_stem)
 }
 
 /* Choose the first safe directory of $TMPDIR, /tmp and /var/tmp. A relative $TMPDIR is relative to the working
- * directory. Choose none if no file can be in it, because checking a directory takes time in each start. */
+ * directory. Choose none if the job writes no file there, because checking a directory takes time in each start. */
 static void choose_tmp_dir(struct machine_facts *l, const struct cli *cli)
 {
     const bool has_log_files = cli_gives(cli, OPT_TEE) || cli_gives(cli, OPT_REDIRECTS);

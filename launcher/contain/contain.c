@@ -3,9 +3,9 @@
  * Which process performs each step:
  *
  *     main       contain_open: choose a layer; kill the processes of dead jobs
- *     guardian   contain_fork: create the PID namespace. While the agent starts, create the first group and the record
+ *     guardian   contain_fork: create the PID namespace. While the agent starts, create the record and the first group
  *     agent      contain_enter: set up the namespace. contain_name_store: add the store to the record
- *     agent      contain_attempt: make the group of each attempt
+ *     agent      contain_attempt: use the first group, and make the group of each later attempt
  *     agent      contain_leave: remove the group, because no process is left
  *     guardian   contain_kill, contain_remove; after the death of the guardian, the agent calls both
  *
@@ -311,8 +311,8 @@ enum {
 /* What the guardian has done while the agent started. The guardian writes this struct to a pipe, because the agent must
  * not start a worker before, and because the agent prints why there is no record. */
 struct prepared {
-    bool has_group;    /* the guardian has created a group, which no attempt has used yet */
-    bool has_record;   /* the record was written */
+    bool has_group;    /* the guardian may have created a group, which no attempt has used yet */
+    bool has_record;   /* the record was written, and lines can be added */
     char why[WHY_MAX]; /* why the record was not written; "" if it was written */
 };
 
@@ -351,7 +351,7 @@ static void choose_plain(struct contain *c, const char *why)
                  "plain: ddprun and its agent process watch each other (set by --contain=plain)");
 }
 
-/* Use a control group below ddprun's own group `own`. The group is created later, by contain_attempt. */
+/* Use a control group below ddprun's own group `own`. The group is created later, by contain_fork. */
 static void choose_cgroup(struct contain *c, const char *own)
 {
     char name[CGROUP_NAME_MAX];
@@ -499,16 +499,18 @@ static bool create_namespace(struct contain *c)
     return ok;
 }
 
-/* Create the first group and write the record while the agent starts on another CPU. The guardian knows the pid that
+/* Write the record while the agent starts on another CPU, then create the first group. Without a record, a later start
+ * might not find the group. The guardian knows the pid that
  * the agent has on the host; an agent in a PID namespace does not know it. */
 static void prepare(struct contain *c, pid_t agent, int to_agent)
 {
-    struct prepared p = { .has_group = c->kind == CONTAIN_CGROUP && cgroup_create(c->group) };
+    struct prepared p = { 0 };
     struct ddp_err err;
     p.has_record =
         c->cookie[0] != '\0' && record_write(c->job, c->cookie, c->group, getpid(), agent, &err) == DDP_OK;
     if (c->cookie[0] != '\0' && !p.has_record)
         snprintf(p.why, sizeof(p.why), "%.300s", err.msg);
+    p.has_group = c->kind == CONTAIN_CGROUP && cgroup_create(c->group);
     if (write(to_agent, &p, sizeof(p)) < 0)
         log_warn("agent process: cannot report that the record was written: %s", strerror(errno));
 }
@@ -539,8 +541,8 @@ ddp_status contain_enter(struct contain *c, int lifeline, struct ddp_err *err)
     return c->kind == CONTAIN_PIDNS ? pidns_enter(lifeline, err) : DDP_OK;
 }
 
-/* Read once what the guardian has prepared. Wait for the guardian, because a worker may only start after the record was
- * written. */
+/* Read once what the guardian has prepared. Wait for the guardian at most PREPARED_MS, because a worker should only
+ * start after the record was written. A guardian that is late may still create the group. */
 static void read_prepared(struct contain *c)
 {
     struct pollfd end = { .fd = c->from_guardian, .events = POLLIN };
@@ -548,14 +550,18 @@ static void read_prepared(struct contain *c)
     if (c->from_guardian < 0)
         return;
     if (poll(&end, 1, PREPARED_MS) <= 0 || read(end.fd, &c->prepared, sizeof(c->prepared)) <= 0)
-        snprintf(c->prepared.why, sizeof(c->prepared.why), "the guardian does not answer");
+        c->prepared =
+            (struct prepared){ .has_group = true, .why = "the outer ddprun process has not answered" };
     close(c->from_guardian);
     c->from_guardian = -1;
     if (c->prepared.why[0] != '\0')
-        snprintf(c->words + len, sizeof(c->words) - len,
-                 "; ddprun cannot write the record of this job: %s; if ddprun and its agent process are "
-                 "killed at the same time, the next start of ddprun cannot find and kill the workers",
-                 c->prepared.why);
+        snprintf(
+            c->words + len, sizeof(c->words) - len, "; ddprun cannot write the record of this job: %s%s",
+            c->prepared.why,
+            c->kind == CONTAIN_PIDNS
+                ? ""
+                : "; if ddprun and its agent process are killed at the same time, the next start of ddprun "
+                  "cannot find and kill the workers");
 }
 
 void contain_name_store(struct contain *c, const char *host, int port)
@@ -563,8 +569,7 @@ void contain_name_store(struct contain *c, const char *host, int port)
     char store[ENDPOINT_TEXT_MAX];
     endpoint_print(host, port, store);
     read_prepared(c);
-    if (c->prepared.has_record)
-        record_name_store(c->cookie, store);
+    c->prepared.has_record = c->prepared.has_record && record_name_store(c->cookie, store);
 }
 
 /* Remove the group of the previous attempt. All attempts use the same name, by which the guardian finds the group. The

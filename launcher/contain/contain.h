@@ -73,7 +73,7 @@ ddp_status contain_enter(struct contain *c, int lifeline, struct ddp_err *err);
 void contain_name_store(struct contain *c, const char *host, int port);
 
 /* Use a new control group for the next attempt. Call this in the agent before it starts the attempt's first worker.
- * Wait until the job's record was written. */
+ * Wait at most 5 s until the job's record was written. */
 ddp_status contain_attempt(struct contain *c, struct ddp_err *err);
 
 /* Return the descriptor of the attempt's control group, or -1 if no group exists. `c` owns the descriptor. spawn.c

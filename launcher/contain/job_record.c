@@ -625,11 +625,11 @@ ddp_status record_write(const char *job, const char *cookie, const char *cgroup,
                     path, path_error_text(error, path, NULL, why));
 }
 
-/* Return true if `name` is a file of the job: its record, or a file whose name is the first digits of the cookie, a
- * dot and a word. */
+/* Return true if `name` is a file of the job: its record, a draft of the record, or a file whose name is the first
+ * digits of the cookie, a dot and a word. */
 static bool is_of(const char *name, const char *cookie)
 {
-    return strcmp(name, cookie) == 0 ||
+    return strcmp(name + (name[0] == '.'), cookie) == 0 ||
            (strncmp(name, cookie, RUNTIME_NAME_DIGITS) == 0 && name[RUNTIME_NAME_DIGITS] == '.');
 }
 
@@ -690,21 +690,20 @@ static bool read_record(int dir, const char *name, struct record *r)
 }
 
 /* Append the line instead of replacing the file, because an append takes less time in each start. */
-void record_name_store(const char *cookie, const char *store)
+bool record_name_store(const char *cookie, const char *store)
 {
     char path[PATH_MAX];
     struct buf line = { 0 };
     const int dir = runtime_dir_make(path);
     const int fd = dir >= 0 ? openat(dir, cookie, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC) : -1;
-    if (fd < 0 || !buf_printf(&line, "store %s\n", store) ||
-        write(fd, line.data, line.len) < (ssize_t)line.len)
-        log_warn("%s/%s: cannot write the address of the store: %s; ddpctl does not find this job", path,
-                 cookie, strerror(errno));
+    const bool ok = fd >= 0 && one_line(store) && buf_printf(&line, "store %s\n", store) &&
+                    write(fd, line.data, line.len) == (ssize_t)line.len;
     if (fd >= 0)
         close(fd);
     if (dir >= 0)
         close(dir);
     buf_free(&line);
+    return ok;
 }
 
 /* Return true if a process of a record still lives. A process counts as alive until all its threads have ended. For

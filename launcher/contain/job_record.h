@@ -85,8 +85,8 @@ ddp_status record_write(const char *job, const char *cookie, const char *cgroup,
                         struct ddp_err *err);
 
 /* Add the address of the job's store to its record, which record_write() has written. Without this address, ddpctl does
- * not find the job. */
-void record_name_store(const char *cookie, const char *store);
+ * not find the job. Return false on failure; the record may then end with half a line, so add nothing more. */
+bool record_name_store(const char *cookie, const char *store);
 
 /* A running job of this user. */
 struct record_job {

@@ -103,6 +103,20 @@ Test(ddprun_contain, the_record_is_gone_at_the_end, .init = set_up, .fini = tear
     cr_expect_eq(records(), 0);
 }
 
+Test(ddprun_contain, a_job_whose_record_cannot_be_written_runs_and_names_the_reason, .init = set_up,
+     .fini = tear_down)
+{
+    struct run_result r =
+        run_command((const char *const[]){ "bash", "-c", "ulimit -f 0; exec \"$@\"", "bash", bin("ddprun"),
+                                           "-v", "--contain=plain", "true", NULL },
+                    NULL);
+    cr_expect_eq(r.exit_code, 0, "exit %d: %s", r.exit_code, r.err);
+    expect_words(r.err, "contained by: plain");
+    expect_words(r.err, strerror(EFBIG));
+    expect_words(r.err, "XDG_RUNTIME_DIR");
+    cr_expect_eq(records(), 0);
+}
+
 Test(ddprun_contain, a_layer_that_is_not_there_is_refused_with_the_reason, .init = set_up, .fini = tear_down)
 {
     if (geteuid() != 0)

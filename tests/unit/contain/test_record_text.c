@@ -188,3 +188,30 @@ Test(record_text, an_unsafe_directory_is_a_lack_of_permission)
     cr_expect_eq(errno, EACCES, "%s", strerror(errno));
     rmdir(dir);
 }
+
+/* A guardian that is killed while it writes the record leaves a draft. */
+Test(record_text, all_files_of_the_job_are_removed_and_no_others)
+{
+    static const char *const files[] = { "." COOKIE, "6ab27456.attempt_0_rank_0.json", "6ab2745", "x" };
+    char dir[] = "/tmp/ddprun-record-XXXXXX", path[PATH_MAX];
+    struct ddp_err err;
+    struct record r;
+    cr_assert_not_null(mkdtemp(dir));
+    cr_assert_eq(setenv("XDG_RUNTIME_DIR", dir, 1), 0);
+    cr_assert_eq(record_write("j", COOKIE, "", getpid(), getpid(), &err), DDP_OK, "%s", err.msg);
+    cr_expect(record_name_store(COOKIE, "127.0.0.1:29500"));
+    cr_expect_not(record_name_store(COOKIE, "127.0.0.1\n:29500"));
+    const int fd = runtime_dir_make(path);
+    cr_assert_geq(fd, 0);
+    cr_assert(read_record(fd, COOKIE, &r));
+    cr_expect_str_eq(r.store, "127.0.0.1:29500");
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
+        close(openat(fd, files[i], O_WRONLY | O_CREAT, 0600));
+    record_remove(COOKIE);
+    cr_expect_neq(faccessat(fd, COOKIE, F_OK, 0), 0);
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
+        cr_expect_eq(faccessat(fd, files[i], F_OK, 0) == 0, i >= 2, "%s", files[i]);
+    cr_expect_eq(unlinkat(fd, "6ab2745", 0) + unlinkat(fd, "x", 0), 0);
+    close(fd);
+    cr_expect_eq(rmdir(path) + rmdir(dir), 0);
+}

@@ -289,7 +289,7 @@ Test(remote, hosts_that_do_not_reach_each_other_are_named, .timeout = 180)
     struct run_result r = run_wait(p);
     cr_expect_eq(r.exit_code, 125, "%d: %s", r.exit_code, r.err);
     cr_expect_not_null(strstr(r.err, "NO_COMMON_ADDRESS"), "%s", r.err);
-    cr_expect_not_null(strstr(r.err, "of node0 (10.9.0.1"), "%s", r.err);
+    cr_expect_not_null(strstr(r.err, "node0 (10.9.0.1"), "%s", r.err);
     close_hosts(net);
 }
 

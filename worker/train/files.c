@@ -32,6 +32,19 @@ static ddp_status not_opened(ddp_status status, const char *option, const char *
     return ddp_fail(err, status, "%s %s: cannot open: %s", option, path, write_error_text(error, path, why));
 }
 
+ddp_status files_not_found(const char *path, const char *remedy, struct ddp_err *err)
+{
+    char why[WRITE_ERROR_MAX];
+    return ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", path, path_error_text(errno, path, remedy, why));
+}
+
+ddp_status files_not_written(const char *option, const char *path, struct ddp_err *err)
+{
+    char why[WRITE_ERROR_MAX];
+    return ddp_fail(err, DDP_ERR_IO, "%s %s: cannot write: %s", option, path,
+                    write_error_text(errno, path, why));
+}
+
 ddp_status files_wrap_option(const char *option, struct ddp_err *err)
 {
     return ddp_fail(err, err->code, "%s %s", option, err->msg);
@@ -110,6 +123,15 @@ ddp_status files_flush_stdout(struct ddp_err *err)
                     write_error_text(errno, "/proc/self/fd/1", why));
 }
 
+int files_open_input(const char *path, struct ddp_err *err)
+{
+    /* Without O_NONBLOCK, opening a pipe would wait for a writer. */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        files_not_found(path, "check the path", err);
+    return fd;
+}
+
 ddp_status files_size(int fd, uint64_t *bytes, struct ddp_err *err)
 {
     struct stat s;
@@ -157,14 +179,11 @@ enum { CHUNK = 1 << 20 };
 
 ddp_status whole_file_open(struct whole_file *f, const char *path, struct ddp_err *err)
 {
-    char why[WRITE_ERROR_MAX];
     struct stat st;
-    /* Without O_NONBLOCK, opening a pipe would wait for a writer. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const int fd = files_open_input(path, err);
     *f = (struct whole_file){ 0 };
     if (fd < 0)
-        return ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", path,
-                        path_error_text(errno, path, "check the path", why));
+        return DDP_ERR_IO;
     if (fstat(fd, &st) != 0 || (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))) {
         close(fd);
         return ddp_fail(err, DDP_ERR_IO, "%s: not a regular file; choose another path", path);
@@ -248,9 +267,7 @@ ddp_status whole_file_find(char *path, const char *dir, const char *name, struct
             return DDP_OK;
         if (errno != ENOENT) {
             const int error = errno;
-            char why[WRITE_ERROR_MAX];
-            ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", path,
-                     path_error_text(error, path, "check the path", why));
+            files_not_found(path, "check the path", err);
             errno = error;
             return DDP_ERR_IO;
         }

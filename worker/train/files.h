@@ -19,6 +19,13 @@ ddp_status files_wrap_option(const char *option, struct ddp_err *err);
 /* Open `path` in a mode of fopen. Return NULL after a failure. */
 FILE *files_open(const char *option, const char *path, const char *mode, struct ddp_err *err);
 
+/* Open an existing file for reading. Return -1 after a failure; the error begins with the path. */
+int files_open_input(const char *path, struct ddp_err *err);
+
+/* Return the error of a file that cannot be opened or written. The reason is errno. */
+ddp_status files_not_found(const char *path, const char *remedy, struct ddp_err *err);
+ddp_status files_not_written(const char *option, const char *path, struct ddp_err *err);
+
 /* Create `path` and its missing parents, and check that `path` is writable. */
 ddp_status files_make_dir(const char *option, const char *path, struct ddp_err *err);
 

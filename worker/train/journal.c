@@ -4,12 +4,10 @@
  * file never contains a bar. A number that is not finite becomes null, because JSON has only finite numbers. */
 #include "train/journal.h"
 
-#include "base/limits.h"
 #include "ddp/ckpt.h"
 #include "train/files.h"
 
 #include <cjson/cJSON.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -100,12 +98,10 @@ ddp_status journal_open(struct journal *r, bool speak, bool quiet, const char *m
 
 ddp_status journal_close(struct journal *r, struct ddp_err *err)
 {
-    char why[WRITE_ERROR_MAX];
     FILE *metrics = r->metrics;
     r->metrics = NULL;
     if (metrics != NULL && fclose(metrics) != 0)
-        return ddp_fail(err, DDP_ERR_IO, "--metrics %s: cannot write: %s", r->metrics_path,
-                        write_error_text(errno, r->metrics_path, why));
+        return files_not_written("--metrics", r->metrics_path, err);
     return r->print_error.code == DDP_OK ? DDP_OK
                                          : ddp_fail(err, r->print_error.code, "%s", r->print_error.msg);
 }
@@ -169,10 +165,7 @@ static ddp_status append_line(struct journal *r, cJSON *json, struct ddp_err *er
     /* Flush each line, so that a reader finds whole lines, even after a crash. */
     bool failed = fprintf(r->metrics, "%s\n", text) < 0 || fflush(r->metrics) != 0;
     free(text);
-    char why[WRITE_ERROR_MAX];
-    return failed ? ddp_fail(err, DDP_ERR_IO, "--metrics %s: cannot write: %s", r->metrics_path,
-                             write_error_text(errno, r->metrics_path, why))
-                  : DDP_OK;
+    return failed ? files_not_written("--metrics", r->metrics_path, err) : DDP_OK;
 }
 
 /* Add 64 bits as text, because a JSON number has only 53 exact bits. */

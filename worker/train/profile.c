@@ -5,12 +5,10 @@
 #include "train/profile.h"
 
 #include "base/clock.h"
-#include "base/limits.h"
 #include "train/files.h"
 #include "train/library.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,13 +86,6 @@ static void trace_piece(FILE *to, int rank, const struct phases_piece *p, uint64
             phase_words[p->phase < PHASES ? p->phase : 0], rank, p->begin_us, p->end_us - p->begin_us, step);
 }
 
-static ddp_status not_written(const struct profile *p, struct ddp_err *err)
-{
-    char why[WRITE_ERROR_MAX];
-    return ddp_fail(err, DDP_ERR_IO, "--profile %s: cannot write: %s", p->path,
-                    write_error_text(errno, p->path, why));
-}
-
 static ddp_status begin_file(struct profile *p, struct ddp_err *err)
 {
     p->file = files_open("--profile", p->path, "we", err);
@@ -147,7 +138,7 @@ ddp_status profile_step(struct profile *p, const struct phases *phases, uint64_t
         for (uint64_t i = 0; i < p->count[rank] && i < PHASES_PIECES; i++)
             trace_piece(p->file, rank, &p->all[(size_t)rank * PHASES_PIECES + i], step);
     }
-    return fflush(p->file) == 0 ? DDP_OK : not_written(p, err);
+    return fflush(p->file) == 0 ? DDP_OK : files_not_written("--profile", p->path, err);
 }
 
 ddp_status profile_close(struct profile *p, struct ddp_err *err)
@@ -156,7 +147,7 @@ ddp_status profile_close(struct profile *p, struct ddp_err *err)
     if (p->file != NULL) {
         fputs(trace_end, p->file);
         if (fclose(p->file) != 0)
-            status = not_written(p, err);
+            status = files_not_written("--profile", p->path, err);
     }
     free(p->all);
     free(p->count);

@@ -4,14 +4,12 @@
 #include "train/trainer.h"
 
 #include "base/clock.h"
-#include "base/limits.h"
 #include "train/compute.h"
 #include "train/files.h"
 #include "train/library.h"
 #include "train/models/llmc.h"
 
 #include <cblas.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
@@ -129,15 +127,11 @@ static ddp_status dump_gradient(struct trainer *t, struct ddp_err *err)
     bool failed = false;
     if (t->dump == NULL)
         return DDP_OK;
-    char why[WRITE_ERROR_MAX];
     for (size_t i = 0; i < t->model->params.n; i++) {
         size_t n = t->model->params.each[i].count;
         failed |= fwrite(t->optimizer.grad[i], sizeof(float), n, t->dump) != n;
     }
-    return failed ? ddp_fail(err, DDP_ERR_IO, "--dump_gradients %s: cannot write: %s",
-                             t->options->dump_gradients,
-                             write_error_text(errno, t->options->dump_gradients, why))
-                  : DDP_OK;
+    return failed ? files_not_written("--dump_gradients", t->options->dump_gradients, err) : DDP_OK;
 }
 
 /* --- reports ----------------------------------------------------------------------------------------- */
@@ -657,9 +651,7 @@ static ddp_status close_dump(struct trainer *t, struct ddp_err *err)
 {
     if (t->dump == NULL || fclose(t->dump) == 0)
         return DDP_OK;
-    char why[WRITE_ERROR_MAX];
-    return ddp_fail(err, DDP_ERR_IO, "--dump_gradients %s: cannot write: %s", t->options->dump_gradients,
-                    write_error_text(errno, t->options->dump_gradients, why));
+    return files_not_written("--dump_gradients", t->options->dump_gradients, err);
 }
 
 /* Close everything, even after a failure, and return the first error. Wait for the device first, because the device may

@@ -3,12 +3,9 @@
 #include "train/data/tokens.h"
 
 #include "base/buf.h"
-#include "base/limits.h"
 #include "train/files.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <glob.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -106,15 +103,12 @@ static ddp_status examine(const struct tokens *t, int fd, uint64_t *count, struc
 static ddp_status tokens_add(struct tokens *t, const char *path, struct ddp_err *err)
 {
     uint64_t count = 0;
-    char why[WRITE_ERROR_MAX];
     if (t->shards == TOKENS_MAX_SHARDS)
         return ddp_fail(err, DDP_ERR_LIMIT, "%s: more than %d files of tokens; pass fewer files with --data",
                         path, TOKENS_MAX_SHARDS);
-    /* Without O_NONBLOCK, opening a FIFO would wait for a writer. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const int fd = files_open_input(path, err);
     if (fd < 0)
-        return ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", path,
-                        path_error_text(errno, path, "check the path", why));
+        return DDP_ERR_IO;
     ddp_status status = examine(t, fd, &count, err);
     char *name = strdup(path);
     struct tokens_shard *grown = realloc(t->shard, (t->shards + 1) * sizeof(*grown));
@@ -188,7 +182,7 @@ static void directory_pattern(char *to, const char *where)
  * like a directory without files. `pattern` is shortened to this directory. */
 static ddp_status check_directory(char *pattern, struct ddp_err *err)
 {
-    char *to = pattern, *slash = NULL, why[WRITE_ERROR_MAX];
+    char *to = pattern, *slash = NULL;
     for (const char *from = pattern; *from != '\0' && strchr("*?[", *from) == NULL; *to++ = *from++) {
         if (*from == '\\' && from[1] != '\0')
             from++;
@@ -200,23 +194,21 @@ static ddp_status check_directory(char *pattern, struct ddp_err *err)
     slash[slash == pattern] = '\0';
     DIR *dir = opendir(pattern);
     if (dir == NULL)
-        return ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", pattern,
-                        path_error_text(errno, pattern, DATA_REMEDY, why));
+        return files_not_found(pattern, DATA_REMEDY, err);
     closedir(dir);
     return DDP_OK;
 }
 
 ddp_status tokens_load(struct tokens *t, const char *where, bool training, struct ddp_err *err)
 {
-    char pattern[2 * PATH_MAX + sizeof("/*.bin")], why[WRITE_ERROR_MAX];
+    char pattern[2 * PATH_MAX + sizeof("/*.bin")];
     struct stat s;
     glob_t found = { 0 };
     if (strlen(where) >= PATH_MAX)
         return ddp_fail(err, DDP_ERR_ARG, "%.100s...: the path is too long; use a shorter path", where);
     const bool exists = stat(where, &s) == 0;
     if (!exists && strpbrk(where, "*?[\\") == NULL)
-        return ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", where,
-                        path_error_text(errno, where, DATA_REMEDY, why));
+        return files_not_found(where, DATA_REMEDY, err);
     if (exists && S_ISDIR(s.st_mode))
         directory_pattern(pattern, where);
     else

@@ -3,14 +3,11 @@
 #include "train/models/llmc.h"
 
 #include "base/buf.h"
-#include "base/limits.h"
 #include "ddp/amp.h"
 #include "ddp/ckpt.h"
 #include "train/files.h"
 #include "train/models/gpt2.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -249,12 +246,9 @@ static ddp_status load(int fd, const struct model_kind *kind, const struct model
 ddp_status llmc_load(const char *path, const struct model_kind *kind, const struct model_tensors *params,
                      struct ddp_err *err)
 {
-    char why[WRITE_ERROR_MAX];
-    /* Without O_NONBLOCK, opening a pipe would wait for a writer. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const int fd = files_open_input(path, err);
     if (fd < 0)
-        return ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", path,
-                        path_error_text(errno, path, "check the path", why));
+        return DDP_ERR_IO;
     ddp_status status = load(fd, kind, params, err);
     close(fd);
     return status == DDP_OK ? DDP_OK : files_wrap(path, err);

@@ -29,12 +29,18 @@ static ddp_status optimizer_device_place(struct optimizer *o, struct ddp_err *er
     return o->device->ops->place(o->device, &o->model->params, multiple, err);
 }
 
-/* Allocate the optimizer's state: either this rank's share or the whole state. */
-static ddp_status open_shares(struct optimizer *o, struct ddp_err *err)
+/* Return the type of the weights that layers read. */
+static ddp_dtype dtype_of(const struct optimizer *o)
 {
     static const ddp_dtype read[] = {
         [PRECISION_FP32] = DDP_F32, [PRECISION_BF16] = DDP_BF16, [PRECISION_FP16] = DDP_F16
     };
+    return read[o->options->precision];
+}
+
+/* Allocate the optimizer's state: either this rank's share or the whole state. */
+static ddp_status open_shares(struct optimizer *o, struct ddp_err *err)
+{
     const struct sharded_request request = { .group = ddp_world(o->ctx),
                                              .device = o->device,
                                              .params = &o->model->params,
@@ -42,7 +48,7 @@ static ddp_status open_shares(struct optimizer *o, struct ddp_err *err)
                                              .world = is_shared_out(o) ? ddp_world_size(o->ctx) : 1,
                                              .rank = is_shared_out(o) ? ddp_rank(o->ctx) : 0,
                                              .reduces = is_shared_out(o),
-                                             .dtype = read[o->options->precision],
+                                             .dtype = dtype_of(o),
                                              .any_world = o->options->determinism == DETERMINISM_WORLD,
                                              .slots = o->slots };
     return sharded_open(&o->sharded, &request, err);
@@ -94,11 +100,6 @@ static ddp_status optimizer_device_norm(struct optimizer *o, int *go, struct ddp
     return status == DDP_OK ? o->device->ops->end(o->device, err) : status;
 }
 
-static void optimizer_device_one(struct optimizer *o, const ddp_optim *rule, size_t i)
-{
-    sharded_update(o->sharded, rule, i, o->grad[i]);
-}
-
 /* --- checkpoints -------------------------------------------------------------------------------------- */
 
 /* Gather all slots on rank 0. If each rank has only its share of the state, all ranks must call this function. If the
@@ -139,16 +140,20 @@ static bool only_adds(const struct optimizer *o)
     return o->zero1 == NULL && o->options->determinism == DETERMINISM_WORLD;
 }
 
-static ddp_dtype dtype_of(const struct optimizer *o)
+/* Round `from` to 16 bits, and convert the result back to float32 in `to`. Work in pieces that fit on the stack. */
+static ddp_status round_into(const struct optimizer *o, const float *from, float *to, size_t n,
+                             struct ddp_err *err)
 {
-    return o->options->precision == PRECISION_FP16 ? DDP_F16 : DDP_BF16;
-}
-
-/* Round `from` to 16 bits, and convert the result back to float32 in `to`. */
-static ddp_status round_into(struct optimizer *o, const float *from, float *to, size_t n, struct ddp_err *err)
-{
-    ddp_status status = ddp_round_f32(from, o->rounded, dtype_of(o), n, err);
-    return status == DDP_OK ? ddp_widen_f32(o->rounded, dtype_of(o), to, n, err) : status;
+    enum { PIECE = 4096 };
+    uint16_t rounded[PIECE];
+    ddp_status status = DDP_OK;
+    for (size_t at = 0; at < n && status == DDP_OK; at += PIECE) {
+        const size_t many = n - at < PIECE ? n - at : PIECE;
+        status = ddp_round_f32(from + at, rounded, dtype_of(o), many, err);
+        if (status == DDP_OK)
+            status = ddp_widen_f32(rounded, dtype_of(o), to + at, many, err);
+    }
+    return status;
 }
 
 /* Return the number by which the reducer or ZeRO-1 divides the sum over all ranks. */
@@ -191,17 +196,9 @@ static ddp_status round_model(struct optimizer *o, const float *from, struct ddp
 
 /* --- opening ------------------------------------------------------------------------------------------ */
 
-static size_t largest(const struct model_tensors *t)
-{
-    size_t most = 1;
-    for (size_t i = 0; i < t->n; i++)
-        most = t->each[i].count > most ? t->each[i].count : most;
-    return most;
-}
-
 /* Allocate an array of all parameters for each slot. With full precision, slot 0 is usually the model's own memory.
  * With --zero1 on the CPU, slot 0 has separate memory. */
-static ddp_status make_slots(struct optimizer *o, struct ddp_err *err)
+ddp_status optimizer_room(struct optimizer *o, struct ddp_err *err)
 {
     size_t count = o->model->params.count;
     bool borrows = (o->zero1 == NULL || o->device != NULL) && !is_rounded(o);
@@ -296,8 +293,8 @@ static ddp_status make_lists(struct optimizer *o, struct ddp_err *err)
     o->grad = calloc(params->n, sizeof(*o->grad));
     o->count = calloc(params->n, sizeof(*o->count));
     o->no_decay = calloc(params->n, 1);
-    o->rounded = malloc(is_rounded(o) ? largest(params) * sizeof(*o->rounded) : 1);
-    if (o->grad == NULL || o->count == NULL || o->no_decay == NULL || o->rounded == NULL)
+    o->view = calloc(params->n, sizeof(*o->view));
+    if (o->grad == NULL || o->count == NULL || o->no_decay == NULL || o->view == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for a list of %zu gradients", params->n);
     for (size_t i = 0; i < params->n; i++) {
         o->count[i] = params->each[i].count;
@@ -327,7 +324,7 @@ ddp_status optimizer_open(struct optimizer *o, const struct train_options *optio
     if (status != DDP_OK || o->device != NULL)
         return status == DDP_OK ? optimizer_device_open(o, err) : status;
     if (!options->zero1)
-        status = make_slots(o, err);
+        status = optimizer_room(o, err);
     if (status != DDP_OK || !is_rounded(o))
         return status;
     if (o->zero1 == NULL)
@@ -345,7 +342,7 @@ ddp_status optimizer_close(struct optimizer *o, struct ddp_err *err)
     free(o->count);
     free(o->no_decay);
     free(o->memory);
-    free(o->rounded);
+    free(o->view);
     *o = (struct optimizer){ 0 };
     return status;
 }
@@ -410,45 +407,44 @@ static ddp_status unscale(struct optimizer *o, struct ddp_err *err)
     return ddp_scaler_unscaled(&o->scaler, found, err);
 }
 
-static void norm_and_clip(struct optimizer *o, bool clips)
-{
-    size_t n = o->model->params.n;
-    o->norm = clips ? ddp_clip_grad_norm(o->grad, o->count, n, o->options->clip)
-                    : ddp_grad_norm((const float *const *)o->grad, o->count, n);
-}
-
 /* Compute the norm and clip the gradients, each only if needed. With ZeRO-1, ddp_zero1_clip does both. If only the norm
  * is needed, the limit for ddp_zero1_clip is infinite. */
 static ddp_status limit_norm(struct optimizer *o, bool wants_norm, struct ddp_err *err)
 {
-    bool clips = o->options->clip > 0;
+    const bool clips = o->options->clip > 0;
+    const size_t n = o->model->params.n;
     o->norm = NAN;
     if (!clips && !wants_norm)
         return DDP_OK;
     if (o->zero1 != NULL)
         return library(ddp_zero1_clip(o->zero1, clips ? o->options->clip : INFINITY, &o->norm), err);
-    norm_and_clip(o, clips);
+    o->norm = clips ? ddp_clip_grad_norm(o->grad, o->count, n, o->options->clip)
+                    : ddp_grad_norm((const float *const *)o->grad, o->count, n);
     return DDP_OK;
 }
 
-/* Call `update` for each parameter. Use weight decay 0 for a parameter whose flag in no_decay is set. If ranks have
- * shares, `update` changes only this rank's share. */
-static void update_each(struct optimizer *o,
-                        void (*update)(struct optimizer *, const ddp_optim *rule, size_t i))
-{
-    ddp_optim_begin(&o->optim);
-    ddp_optim without = o->optim;
-    without.weight_decay = 0;
-    for (size_t i = 0; i < o->model->params.n; i++)
-        update(o, o->no_decay[i] ? &without : &o->optim, i);
-}
-
-static void update_here(struct optimizer *o, const ddp_optim *rule, size_t i)
+static void update_on_cpu(struct optimizer *o, const ddp_optim *rule, size_t i)
 {
     const struct model_tensor *t = &o->model->params.each[i];
     const size_t at = (size_t)(t->value - o->model->params.values);
     ddp_optim_update(rule, o->slot[0] + at, o->grad[i], o->slot[1] != NULL ? o->slot[1] + at : NULL,
                      o->slot[2] != NULL ? o->slot[2] + at : NULL, t->count);
+}
+
+/* Update each parameter. Use weight decay 0 for a parameter whose flag in no_decay is set. If ranks have shares,
+ * sharded_update changes only this rank's share. */
+static void update_each(struct optimizer *o)
+{
+    ddp_optim_begin(&o->optim);
+    ddp_optim without = o->optim;
+    without.weight_decay = 0;
+    for (size_t i = 0; i < o->model->params.n; i++) {
+        const ddp_optim *rule = o->no_decay[i] ? &without : &o->optim;
+        if (o->sharded != NULL)
+            sharded_update(o->sharded, rule, i, o->grad[i]);
+        else
+            update_on_cpu(o, rule, i);
+    }
 }
 
 /* Update the parameters. With 16-bit precision, round the new float32 values to 16 bits, and store the results in the
@@ -460,7 +456,7 @@ static ddp_status make_step(struct optimizer *o, struct ddp_err *err)
     if (o->zero1 != NULL)
         status = library(ddp_zero1_step(o->zero1), err);
     else
-        update_each(o, update_here);
+        update_each(o);
     if (status != DDP_OK || !is_rounded(o))
         return status;
     return round_model(o, o->zero1 != NULL ? o->model->params.values : o->slot[0], err);
@@ -486,7 +482,7 @@ static ddp_status update_on_device(struct optimizer *o, double lr, struct ddp_er
     o->skipped += !go;
     if (status != DDP_OK || !go)
         return status;
-    update_each(o, optimizer_device_one);
+    update_each(o);
     status = sharded_send(o->sharded, err);
     return status == DDP_OK ? o->device->ops->end(o->device, err) : status;
 }
@@ -515,49 +511,17 @@ ddp_optim *optimizer_rule(struct optimizer *o)
 
 /* --- checkpoints -------------------------------------------------------------------------------------- */
 
-ddp_status optimizer_room(struct optimizer *o, struct ddp_err *err)
-{
-    return make_slots(o, err);
-}
-
-/* Return an array with a pointer to each parameter's part of slot `slot`, or NULL if memory is short. The caller frees
- * the array. */
-static float **views_of(struct optimizer *o, int slot)
-{
-    float **view = calloc(o->model->params.n, sizeof(*view));
-    if (view != NULL)
-        model_views(&o->model->params, o->slot[slot], view);
-    return view;
-}
-
-static ddp_status export_slot(struct optimizer *o, int slot, bool first, struct ddp_err *err)
-{
-    float **view = first ? views_of(o, slot) : NULL;
-    if (first && view == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for a checkpoint");
-    ddp_status status = library(ddp_zero1_export(o->zero1, slot, view), err);
-    free(view);
-    return status;
-}
-
 ddp_status optimizer_gather(struct optimizer *o, struct ddp_err *err)
 {
     bool first = ddp_rank(o->ctx) == 0;
-    ddp_status status = first ? make_slots(o, err) : DDP_OK;
+    ddp_status status = first ? optimizer_room(o, err) : DDP_OK;
     if (status == DDP_OK && o->device != NULL)
         return first || is_shared_out(o) ? optimizer_device_gather(o, err) : DDP_OK;
-    for (int slot = 0; o->zero1 != NULL && slot < o->slots && status == DDP_OK; slot++)
-        status = export_slot(o, slot, first, err);
-    return status;
-}
-
-static ddp_status import_slot(struct optimizer *o, int slot, struct ddp_err *err)
-{
-    float **view = views_of(o, slot);
-    if (view == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory to read a checkpoint");
-    ddp_status status = library(ddp_zero1_import(o->zero1, slot, (const float *const *)view), err);
-    free(view);
+    for (int slot = 0; o->zero1 != NULL && slot < o->slots && status == DDP_OK; slot++) {
+        if (first)
+            model_views(&o->model->params, o->slot[slot], o->view);
+        status = library(ddp_zero1_export(o->zero1, slot, first ? o->view : NULL), err);
+    }
     return status;
 }
 
@@ -576,15 +540,13 @@ ddp_status optimizer_restore(struct optimizer *o, struct ddp_err *err)
 {
     struct model_tensors *params = &o->model->params;
     ddp_status status = DDP_OK;
+    for (int slot = 0; o->zero1 != NULL && slot < o->slots && status == DDP_OK; slot++) {
+        model_views(params, o->slot[slot], o->view);
+        status = library(ddp_zero1_import(o->zero1, slot, (const float *const *)o->view), err);
+    }
     if (o->device != NULL)
         status = optimizer_device_restore(o, err);
-    if (o->device != NULL) {
-        optimizer_forget(o);
-        return status;
-    }
-    for (int slot = 0; o->zero1 != NULL && slot < o->slots && status == DDP_OK; slot++)
-        status = import_slot(o, slot, err);
-    if (status == DDP_OK && is_rounded(o))
+    else if (status == DDP_OK && is_rounded(o))
         status = round_model(o, o->slot[0], err);
     else if (status == DDP_OK && o->slot[0] != params->values)
         memcpy(params->values, o->slot[0], params->count * sizeof(float));

@@ -40,7 +40,7 @@ struct optimizer {
     float *slot[OPTIMIZER_SLOTS]; /* arrays for all parameters; with --zero1 or a device, they are used only
                                    * for checkpoints */
     int slots;                    /* number of arrays in `slot` */
-    uint16_t *rounded;            /* owned: room for the 16-bit values of one parameter; not used with fp32 */
+    float **view;                 /* owned: for each parameter, the address of its part of a slot */
     double norm;                  /* norm of the last step's gradients before clipping; NAN if not computed */
     uint64_t skipped;             /* number of steps without an update, because a gradient was not finite */
 };

@@ -235,13 +235,6 @@ static inline size_t compute_stride(const struct compute *c, size_t n)
     return (n + c->pack - 1) / c->pack * c->pack;
 }
 
-/* Return memory for rows of n values, or NULL if memory is short. */
-static inline void *compute_rows(struct compute *c, size_t rows, size_t n)
-{
-    const size_t row = compute_stride(c, n) * c->value_bytes;
-    return rows > SIZE_MAX / row ? NULL : c->ops->alloc(c, rows * row);
-}
-
 /* --- the compute of a GPU (cuda/cuda.c), with the kernels of cuda/kernels.h and cuBLASLt ------------------ */
 
 /* NVIDIA's libraries (libcudart, libcuda, libcublasLt) are loaded at run time. The kernels are in the file

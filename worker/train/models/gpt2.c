@@ -36,13 +36,13 @@ struct gpt2 {
     const struct gpt2_config *config;
     struct compute *on;
     size_t max_length; /* number of rows in the embedding of positions */
-    void *memory;      /* owned: memory of all arrays below, and of the arrays in `kept` */
+    void *memory;      /* memory of all arrays below, and of the arrays in `kept` */
     /* `embedded` enters the first block; `norm` and `logits` follow the last block */
     void *embedded, *norm, *logits;
     float *mean, *scale; /* results of the layer norm after the final block */
     void *d, *d1, *d4;   /* gradients; values per token: `width` in `d` and `d1`, 4 * `width` in `d4` */
     float *scratch;      /* scratch memory of attention */
-    struct kept *kept;   /* owned: one for each block */
+    struct kept kept[];  /* one for each block */
 };
 
 size_t gpt2_tensor(size_t block, enum gpt2_block_tensor which)
@@ -162,28 +162,19 @@ static void attention_half_backward(const struct gpt2 *g, const struct kept *k, 
                              k->scale1, v->each[GPT2_LN1_WEIGHT], n, c);
 }
 
-/* Report that the gradients of parameters `last` down to `first` are complete. */
-static ddp_status report_ready(const struct model_ready *ready, size_t first, size_t last,
-                               struct ddp_err *err)
-{
-    ddp_status status = DDP_OK;
-    for (size_t i = last + 1; i > first && status == DDP_OK; i--)
-        status = model_is_ready(ready, i - 1, err);
-    return status;
-}
-
 static ddp_status block_backward(const struct gpt2 *g, size_t block, const struct model_batch *batch,
                                  float *const grad[], const struct model_ready *ready, struct ddp_err *err)
 {
     const struct block_of v = values_of(g, block);
     float *const *of_block = grad + gpt2_tensor(block, 0);
     network_backward(g, &g->kept[block], &v, of_block, batch->rows * batch->length);
-    ddp_status status =
-        report_ready(ready, gpt2_tensor(block, GPT2_LN2_WEIGHT), gpt2_tensor(block, GPT2_PROJ_BIAS), err);
+    ddp_status status = model_report_ready(ready, gpt2_tensor(block, GPT2_LN2_WEIGHT),
+                                           gpt2_tensor(block, GPT2_PROJ_BIAS), err);
     if (status != DDP_OK)
         return status;
     attention_half_backward(g, &g->kept[block], &v, of_block, input_of(g, block), batch);
-    return report_ready(ready, gpt2_tensor(block, GPT2_LN1_WEIGHT), gpt2_tensor(block, GPT2_ATT_BIAS), err);
+    return model_report_ready(ready, gpt2_tensor(block, GPT2_LN1_WEIGHT), gpt2_tensor(block, GPT2_ATT_BIAS),
+                              err);
 }
 
 /* Compute the gradients of the head. The head and the embedding share one weight. This function sets the gradient of
@@ -205,28 +196,19 @@ static ddp_status backward(struct model *m, const struct model_batch *batch, flo
 {
     struct gpt2 *g = (struct gpt2 *)m;
     head_backward(g, grad, batch->rows * batch->length);
-    ddp_status status = report_ready(ready, end_tensor(g, 0), end_tensor(g, 1), err);
+    ddp_status status = model_report_ready(ready, end_tensor(g, 0), end_tensor(g, 1), err);
     for (size_t block = g->config->blocks; block > 0 && status == DDP_OK; block--)
         status = block_backward(g, block - 1, batch, grad, ready, err);
     if (status != DDP_OK)
         return status;
     g->on->ops->embedding_backward(g->on, grad[GPT2_TOKENS], grad[GPT2_PLACES], g->d, batch, g->max_length,
                                    g->config->width);
-    return report_ready(ready, GPT2_TOKENS, GPT2_PLACES, err);
+    return model_report_ready(ready, GPT2_TOKENS, GPT2_PLACES, err);
 }
 
 /* --- memory and first values --------------------------------------------------------------------------- */
 
-static void gpt2_free(struct model *m)
-{
-    struct gpt2 *g = (struct gpt2 *)m;
-    if (g->memory != NULL)
-        g->on->ops->release(g->on, g->memory);
-    free(g->kept);
-    free(g);
-}
-
-static const struct model_ops ops = { forward, backward, gpt2_free };
+static const struct model_ops ops = { forward, backward };
 
 #define MEMORY_MAX ((size_t)1 << 40)
 
@@ -266,10 +248,9 @@ static size_t lay_out(struct gpt2 *g, size_t n, size_t length)
 /* Allocate the memory. Reject more than MEMORY_MAX bytes, because a larger sum of bytes might overflow. */
 static bool gpt2_allocate(struct gpt2 *g, size_t n, size_t length)
 {
-    g->kept = calloc(g->config->blocks, sizeof(*g->kept));
-    if (g->kept == NULL || n > MEMORY_MAX / lay_out(g, 1, length))
+    if (n > MEMORY_MAX / lay_out(g, 1, length))
         return false;
-    g->memory = g->on->ops->alloc(g->on, lay_out(g, n, length));
+    g->memory = model_alloc(&g->model, lay_out(g, n, length));
     lay_out(g, n, length);
     return g->memory != NULL;
 }
@@ -337,11 +318,12 @@ ddp_status gpt2_create(const struct model_kind *kind, const struct model_spec *s
     if (length > kind->length)
         return ddp_fail(err, DDP_ERR_ARG, "sequences of %zu tokens: expected at most %zu", length,
                         kind->length);
-    struct gpt2 *g = calloc(1, sizeof(*g));
+    const struct gpt2_config *config = kind->config;
+    struct gpt2 *g = calloc(1, sizeof(*g) + config->blocks * sizeof(g->kept[0]));
     if (g == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for the model");
-    *g = (struct gpt2){ .model = { .ops = &ops, .classes = kind->vocabulary },
-                        .config = kind->config,
+    *g = (struct gpt2){ .model = { .ops = &ops, .compute = compute_of(spec), .classes = kind->vocabulary },
+                        .config = config,
                         .on = compute_of(spec),
                         .max_length = kind->length };
     add_tensors(g);

@@ -22,7 +22,6 @@ const struct mlp_config mlp_seqnet = { { ACTIVATION_SIGMOID, ACTIVATION_LOG_SOFT
 struct mlp {
     struct model model;
     const struct mlp_config *config;
-    struct compute *on;
     size_t width[MLP_LAYERS + 1];
     void *out[MLP_LAYERS];   /* output of each layer, after its activation; the last output is the logits */
     void *delta[MLP_LAYERS]; /* gradients of `out` */
@@ -42,37 +41,38 @@ static ddp_status forward(struct model *m, const struct model_batch *batch, enum
                           double *loss, struct ddp_err *err)
 {
     struct mlp *mlp = (struct mlp *)m;
-    const struct compute_ops *ops = mlp->on->ops;
+    struct compute *on = m->compute;
+    const struct compute_ops *ops = on->ops;
     const void *x = batch->picture;
     (void)err;
     for (int i = 0; i < MLP_LAYERS; i++) {
-        ops->linear_forward(mlp->on, mlp->out[i], NULL, x, weight_of(mlp, i), m->params.each[2 * i + 1].at,
+        ops->linear_forward(on, mlp->out[i], NULL, x, weight_of(mlp, i), m->params.each[2 * i + 1].at,
                             linear_of(mlp, i, batch->rows));
         if (i < MLP_LAYERS - 1)
-            ops->activation_forward(mlp->on, mlp->config->after[i], mlp->out[i], batch->rows,
-                                    mlp->width[i + 1]);
+            ops->activation_forward(on, mlp->config->after[i], mlp->out[i], batch->rows, mlp->width[i + 1]);
         x = mlp->out[i];
     }
     void *logits = mlp->out[MLP_LAYERS - 1];
-    m->logits = mlp->on->remote ? NULL : logits;
+    m->logits = on->remote ? NULL : logits;
     *loss = mode == MODEL_TRAIN
-                ? ops->cross_entropy(mlp->on, mlp->delta[MLP_LAYERS - 1], logits, batch, m->classes, false)
-                : ops->examine(mlp->on, logits, batch, m->classes, &m->correct);
+                ? ops->cross_entropy(on, mlp->delta[MLP_LAYERS - 1], logits, batch, m->classes, false)
+                : ops->examine(on, logits, batch, m->classes, &m->correct);
     return DDP_OK;
 }
 
 /* Compute the gradients of layer i: first of its activation, then of its weight, bias and input. */
 static void layer_backward(struct mlp *mlp, int i, const struct model_batch *batch, float *const grad[])
 {
-    const struct compute_ops *ops = mlp->on->ops;
+    struct compute *on = mlp->model.compute;
+    const struct compute_ops *ops = on->ops;
     const struct linear l = linear_of(mlp, i, batch->rows);
     const void *input = i > 0 ? mlp->out[i - 1] : batch->picture;
     void *d = mlp->delta[i];
     if (i < MLP_LAYERS - 1)
-        ops->activation_backward(mlp->on, mlp->config->after[i], d, mlp->out[i], l.rows, l.out);
-    ops->linear_backward_params(mlp->on, grad[2 * i], grad[2 * i + 1], d, input, l);
+        ops->activation_backward(on, mlp->config->after[i], d, mlp->out[i], l.rows, l.out);
+    ops->linear_backward_params(on, grad[2 * i], grad[2 * i + 1], d, input, l);
     if (i > 0)
-        ops->linear_backward_input(mlp->on, mlp->delta[i - 1], d, weight_of(mlp, i), l);
+        ops->linear_backward_input(on, mlp->delta[i - 1], d, weight_of(mlp, i), l);
 }
 
 static ddp_status backward(struct model *m, const struct model_batch *batch, float *const grad[],
@@ -81,37 +81,23 @@ static ddp_status backward(struct model *m, const struct model_batch *batch, flo
     ddp_status status = DDP_OK;
     for (int i = MLP_LAYERS - 1; i >= 0 && status == DDP_OK; i--) {
         layer_backward((struct mlp *)m, i, batch, grad);
-        status = model_is_ready(ready, (size_t)(2 * i + 1), err);
-        if (status == DDP_OK)
-            status = model_is_ready(ready, (size_t)(2 * i), err);
+        status = model_report_ready(ready, (size_t)(2 * i), (size_t)(2 * i + 1), err);
     }
     return status;
 }
 
-static void mlp_free(struct model *m)
-{
-    struct mlp *mlp = (struct mlp *)m;
-    for (int i = 0; i < MLP_LAYERS; i++) {
-        mlp->on->ops->release(mlp->on, mlp->out[i]);
-        mlp->on->ops->release(mlp->on, mlp->delta[i]);
-    }
-    free(mlp);
-}
-
-static const struct model_ops ops = { forward, backward, mlp_free };
+static const struct model_ops ops = { forward, backward };
 
 static bool mlp_allocate(struct mlp *mlp, size_t rows)
 {
-    bool complete = true;
     for (int i = 0; i < MLP_LAYERS; i++) {
         size_t in = mlp->width[i], n = mlp->width[i + 1];
         model_tensors_add(&mlp->model.params, MODEL_SHAPE(n, in), "lin%d.weight", i + 1);
         model_tensors_add(&mlp->model.params, MODEL_SHAPE(n), "lin%d.bias", i + 1);
-        mlp->out[i] = compute_rows(mlp->on, rows, n);
-        mlp->delta[i] = compute_rows(mlp->on, rows, n);
-        complete = complete && mlp->out[i] != NULL && mlp->delta[i] != NULL;
+        mlp->out[i] = model_rows(&mlp->model, rows, n);
+        mlp->delta[i] = model_rows(&mlp->model, rows, n);
     }
-    return model_tensors_place(&mlp->model.params) && complete;
+    return model_tensors_place(&mlp->model.params) && !mlp->model.is_short;
 }
 
 /* Draw the initial values in the order of the layers, with one generator. Weight and bias have the same bound, 1 /
@@ -136,9 +122,8 @@ ddp_status mlp_create(const struct model_kind *kind, const struct model_spec *sp
     if (mlp == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for the model");
     *mlp = (struct mlp){
-        .model = { .ops = &ops, .classes = spec->classes },
+        .model = { .ops = &ops, .compute = compute_of(spec), .classes = spec->classes },
         .config = kind->config,
-        .on = compute_of(spec),
         .width = { spec->channels * spec->height * spec->width, MLP_HIDDEN, MLP_HIDDEN, spec->classes },
     };
     if (!mlp_allocate(mlp, spec->rows)) {

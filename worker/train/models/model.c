@@ -97,7 +97,6 @@ ddp_status model_create(const struct model_kind *kind, const struct model_spec *
     ddp_status status = kind->create(kind, spec, out, err);
     if (status != DDP_OK)
         return ddp_wrap(err, "--model %s", kind->name);
-    (*out)->compute = compute_of(spec);
     (*out)->pixels = spec->channels * spec->height * spec->width;
     status = place_buffers(*out, err);
     if (status == DDP_OK)
@@ -118,11 +117,14 @@ void model_free(struct model *m)
 {
     if (m == NULL)
         return;
-    if (m->compute != NULL && m->buffers.values != NULL && buffers_are_remote(m))
+    if (m->buffers.values != NULL && buffers_are_remote(m))
         m->compute->ops->release(m->compute, m->buffers.each[0].master);
     tensors_free(&m->params);
     tensors_free(&m->buffers);
-    m->ops->free(m);
+    for (size_t i = 0; i < m->memories; i++)
+        m->compute->ops->release(m->compute, m->memory[i]);
+    free(m->memory);
+    free(m);
 }
 
 /* Return the number of rows without the padding at the end of the batch. */
@@ -193,6 +195,27 @@ bool model_decays(const struct model_tensor *t)
 
 /* --- for models -------------------------------------------------------------------------------------- */
 
+void *model_alloc(struct model *m, size_t bytes)
+{
+    void **grown = realloc(m->memory, (m->memories + 1) * sizeof(*grown));
+    m->memory = grown != NULL ? grown : m->memory;
+    void *memory = grown != NULL ? m->compute->ops->alloc(m->compute, bytes) : NULL;
+    if (memory != NULL)
+        m->memory[m->memories++] = memory;
+    else
+        m->is_short = true;
+    return memory;
+}
+
+void *model_rows(struct model *m, size_t rows, size_t n)
+{
+    const size_t row = compute_stride(m->compute, n) * m->compute->value_bytes;
+    if (rows <= SIZE_MAX / row)
+        return model_alloc(m, rows * row);
+    m->is_short = true;
+    return NULL;
+}
+
 /* Make room for one more tensor. Return false if memory is short now, or was short in an earlier call. */
 static bool grow(struct model_tensors *t)
 {
@@ -242,7 +265,10 @@ bool model_tensors_place(struct model_tensors *t)
     return true;
 }
 
-ddp_status model_is_ready(const struct model_ready *ready, size_t parameter, struct ddp_err *err)
+ddp_status model_report_ready(const struct model_ready *ready, size_t first, size_t last, struct ddp_err *err)
 {
-    return ready != NULL ? ready->call(ready->user, parameter, err) : DDP_OK;
+    ddp_status status = DDP_OK;
+    for (size_t i = last + 1; i > first && ready != NULL && status == DDP_OK; i--)
+        status = ready->call(ready->user, i - 1, err);
+    return status;
 }

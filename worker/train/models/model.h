@@ -88,7 +88,10 @@ struct model_ready {
 struct model {
     const struct model_ops *ops;
     struct model_tensors params, buffers;
-    struct compute *compute;  /* borrowed */
+    struct compute *compute; /* borrowed; set by the function that creates the model */
+    void **memory;           /* owned: all memory that model_alloc has returned */
+    size_t memories;
+    bool is_short;            /* true if memory was short in a call of a function below */
     struct model_batch batch; /* batch of the last forward pass, in memory that the layers can read */
     size_t pixels;            /* number of pixels of a picture */
     size_t classes;
@@ -137,14 +140,12 @@ bool model_decays(const struct model_tensor *t);
 
 /* --- for models ---------------------------------------------------------------------------------------- */
 
-/* Functions of one kind of model, whose own struct begins with struct model. */
+/* Functions of one kind of model, whose own struct begins with struct model. model_free frees this struct. */
 struct model_ops {
     ddp_status (*forward)(struct model *m, const struct model_batch *batch, enum model_mode mode,
                           double *loss, struct ddp_err *err);
     ddp_status (*backward)(struct model *m, const struct model_batch *batch, float *const grad[],
                            const struct model_ready *ready, struct ddp_err *err);
-    /* Frees the struct and the memory of its layers. model_free frees the tensors. */
-    void (*free)(struct model *m);
 };
 
 struct model_shape {
@@ -152,12 +153,19 @@ struct model_shape {
 };
 #define MODEL_SHAPE(...) ((struct model_shape){ { __VA_ARGS__ } })
 
+/* Return zeroed memory, or memory for rows of n values, that the layers can use. model_free frees it. If memory is
+ * short, return NULL and set m->is_short, so that the caller may check all calls at the end. */
+void *model_alloc(struct model *m, size_t bytes);
+void *model_rows(struct model *m, size_t rows, size_t n);
+
 /* Add all tensors with model_tensors_add, then allocate their values with model_tensors_place. model_tensors_place
  * returns false if any of these calls has run out of memory. */
 void model_tensors_add(struct model_tensors *t, struct model_shape shape, const char *name, ...)
     __attribute__((format(printf, 3, 4)));
 bool model_tensors_place(struct model_tensors *t);
 
-ddp_status model_is_ready(const struct model_ready *ready, size_t parameter, struct ddp_err *err);
+/* Report that the gradients of parameters `last` down to `first` are complete. */
+ddp_status model_report_ready(const struct model_ready *ready, size_t first, size_t last,
+                              struct ddp_err *err);
 
 #endif

@@ -11,138 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- batch normalization -------------------------------------------------------------------------------- */
-
-/* Each rank normalizes its own batch. If the spec has a context, all ranks normalize their batches together.
- *
- *   - On the CPU, libddp computes the normalization (ddp/syncbn.h).
- *   - On a device, the ranks exchange records (compute.h) on the device's stream, so the host does not wait. */
-
-struct normalize {
-    struct compute *on; /* borrowed, like `ctx` */
-    ddp_ctx *ctx;       /* context of the ranks that normalize together; NULL if each rank normalizes its own
-                         * batch alone */
-    double *records;    /* owned, on the device: records of all ranks, or sums in the backward pass */
-};
-
-static size_t ranks_of(const struct normalize *n)
-{
-    return n->ctx != NULL ? (size_t)ddp_world_size(n->ctx) : 1;
-}
-
-/* Open `n` for layers of at most `channels` channels. Close *n also after a failure, which returns false. */
-static bool normalize_open(struct normalize *n, struct compute *on, ddp_ctx *ctx, size_t channels)
-{
-    *n = (struct normalize){ .on = on, .ctx = ctx };
-    if (on->remote)
-        n->records = on->ops->alloc(on, ranks_of(n) * batch_norm_numbers(channels) * sizeof(double));
-    return n->records != NULL || !on->remote;
-}
-
-static void normalize_close(struct normalize *n)
-{
-    if (n->records != NULL)
-        n->on->ops->release(n->on, n->records);
-    n->records = NULL;
-}
-
-/* --- on the CPU -------------------------------------------------------------------------------------------- */
-
-static ddp_syncbn of_library(const struct batch_norm *b)
-{
-    return (ddp_syncbn){ .channels = b->channels,
-                         .spatial = b->spatial,
-                         .eps = b->eps,
-                         .momentum = b->momentum,
-                         .weight = b->weight,
-                         .bias = b->bias,
-                         .running_mean = b->running_mean,
-                         .running_var = b->running_var,
-                         .saved = b->saved,
-                         .count = b->saved[2 * b->channels] };
-}
-
-static ddp_group *group_of(const struct normalize *n)
-{
-    return n->ctx != NULL ? ddp_world(n->ctx) : NULL;
-}
-
-static ddp_status cpu_forward(const struct normalize *n, const struct batch_norm *b, void *y, const void *x,
-                              size_t rows, struct ddp_err *err)
-{
-    ddp_syncbn bn = of_library(b);
-    ddp_status status = ddp_syncbn_forward(group_of(n), &bn, x, rows, y);
-    b->saved[2 * b->channels] = bn.count;
-    return library(status, err);
-}
-
-/* --- on a device ------------------------------------------------------------------------------------------- */
-
-/* Normalize on a device. Each rank merges the records of all ranks in the order of ranks. The number of values is not
- * checked here, because even one picture has enough values of each channel for a variance. */
-static ddp_status device_forward(struct normalize *n, const struct batch_norm *b, void *y, const void *x,
-                                 size_t rows, struct ddp_err *err)
-{
-    const struct compute_ops *ops = n->on->ops;
-    const size_t words = batch_norm_numbers(b->channels);
-    double *mine = n->records + (n->ctx != NULL ? words * (size_t)ddp_rank(n->ctx) : 0);
-    ddp_status status = DDP_OK;
-    ops->norm_measure(n->on, b, mine, x, rows);
-    if (n->ctx != NULL)
-        status = library(
-            ddp_all_gather(ddp_world(n->ctx), mine, n->records, words, DDP_F64, ops->stream(n->on), NULL),
-            err);
-    ops->norm_learn(n->on, b, n->records, ranks_of(n));
-    ops->norm_apply(n->on, b, y, x, rows, false);
-    return status;
-}
-
-static ddp_status device_backward(struct normalize *n, const struct batch_norm *b, void *dx, float *dweight,
-                                  float *dbias, const void *dy, const void *x, size_t rows,
-                                  struct ddp_err *err)
-{
-    const struct compute_ops *ops = n->on->ops;
-    ddp_status status = DDP_OK;
-    ops->norm_sums(n->on, b, n->records, dweight, dbias, dy, x, rows);
-    if (n->ctx != NULL)
-        status = library(ddp_all_reduce(ddp_world(n->ctx), n->records, n->records, 2 * b->channels, DDP_F64,
-                                        DDP_SUM, ops->stream(n->on), NULL),
-                         err);
-    ops->norm_gradient(n->on, b, dx, n->records, dy, x, rows);
-    return status;
-}
-
-/* --- on the CPU or on a device ----------------------------------------------------------------------------- */
-
-/* Run the forward pass; collective if `n` has a context. A rank may have 0 rows. */
-static ddp_status normalize_forward(struct normalize *n, const struct batch_norm *b, void *y, const void *x,
-                                    size_t rows, struct ddp_err *err)
-{
-    return n->on->remote ? device_forward(n, b, y, x, rows, err) : cpu_forward(n, b, y, x, rows, err);
-}
-
-static ddp_status normalize_backward(struct normalize *n, const struct batch_norm *b, void *dx,
-                                     float *dweight, float *dbias, const void *dy, const void *x, size_t rows,
-                                     struct ddp_err *err)
-{
-    if (n->on->remote)
-        return device_backward(n, b, dx, dweight, dbias, dy, x, rows, err);
-    const ddp_syncbn bn = of_library(b);
-    return library(ddp_syncbn_backward(group_of(n), &bn, x, dy, rows, dx, dweight, dbias), err);
-}
-
-/* Normalize with the running mean and variance; not collective. */
-static ddp_status normalize_infer(struct normalize *n, const struct batch_norm *b, void *y, const void *x,
-                                  size_t rows, struct ddp_err *err)
-{
-    if (n->on->remote) {
-        n->on->ops->norm_apply(n->on, b, y, x, rows, true);
-        return DDP_OK;
-    }
-    const ddp_syncbn bn = of_library(b);
-    return library(ddp_syncbn_infer(&bn, x, rows, y), err);
-}
-
 /* --- the network ---------------------------------------------------------------------------------------- */
 
 /* A network has a convolution of 16 channels, then three stages of `blocks` blocks with 16, 32 and 64 channels. A mean
@@ -187,19 +55,121 @@ struct block {
 struct resnet {
     struct model model;
     struct compute *on;
-    struct normalize normalize;
+    ddp_ctx
+        *ctx; /* borrowed: context of the ranks that normalize together; NULL if each rank normalizes its own
+                      * batch alone */
+    double *records;             /* on a device: records of all ranks, or sums in the backward pass */
     size_t pixels, features, fc; /* number of pixels of a picture; number of inputs of the head; index of the
                                   * head's weight */
     size_t blocks;
     struct unit stem;
     void *stem_y;
-    struct block *block;
     void *temporary[TEMPORARIES]; /* gradients between layers */
     float *columns;
     void *pooled, *dpooled, *logits, *dlogits;
-    size_t most; /* number of elements of `columns`: enough for the largest layer */
-    size_t room; /* number of rows for which the layers have memory */
+    size_t most;          /* number of elements of `columns`: enough for the largest layer */
+    size_t room;          /* number of rows for which the layers have memory */
+    struct block block[]; /* `blocks` blocks */
 };
+
+/* --- batch normalization -------------------------------------------------------------------------------- */
+
+/* Each rank normalizes its own batch. If the spec has a context, all ranks normalize their batches together.
+ *
+ *   - On the CPU, libddp computes the normalization (ddp/syncbn.h).
+ *   - On a device, the ranks exchange records (compute.h) on the device's stream, so the host does not wait. */
+
+static size_t ranks_of(const struct resnet *r)
+{
+    return r->ctx != NULL ? (size_t)ddp_world_size(r->ctx) : 1;
+}
+
+static ddp_group *group_of(const struct resnet *r)
+{
+    return r->ctx != NULL ? ddp_world(r->ctx) : NULL;
+}
+
+static ddp_syncbn of_library(const struct batch_norm *b)
+{
+    return (ddp_syncbn){ .channels = b->channels,
+                         .spatial = b->spatial,
+                         .eps = b->eps,
+                         .momentum = b->momentum,
+                         .weight = b->weight,
+                         .bias = b->bias,
+                         .running_mean = b->running_mean,
+                         .running_var = b->running_var,
+                         .saved = b->saved,
+                         .count = b->saved[2 * b->channels] };
+}
+
+/* Normalize on a device. Each rank merges the records of all ranks in the order of ranks. The number of values is not
+ * checked here, because even one picture has enough values of each channel for a variance. */
+static ddp_status device_forward(const struct resnet *r, const struct batch_norm *b, void *y, const void *x,
+                                 size_t rows, struct ddp_err *err)
+{
+    const struct compute_ops *ops = r->on->ops;
+    const size_t words = batch_norm_numbers(b->channels);
+    double *mine = r->records + (r->ctx != NULL ? words * (size_t)ddp_rank(r->ctx) : 0);
+    ddp_status status = DDP_OK;
+    ops->norm_measure(r->on, b, mine, x, rows);
+    if (r->ctx != NULL)
+        status = library(
+            ddp_all_gather(ddp_world(r->ctx), mine, r->records, words, DDP_F64, ops->stream(r->on), NULL),
+            err);
+    ops->norm_learn(r->on, b, r->records, ranks_of(r));
+    ops->norm_apply(r->on, b, y, x, rows, false);
+    return status;
+}
+
+static ddp_status device_backward(const struct resnet *r, const struct batch_norm *b, void *dx,
+                                  float *dweight, float *dbias, const void *dy, const void *x, size_t rows,
+                                  struct ddp_err *err)
+{
+    const struct compute_ops *ops = r->on->ops;
+    ddp_status status = DDP_OK;
+    ops->norm_sums(r->on, b, r->records, dweight, dbias, dy, x, rows);
+    if (r->ctx != NULL)
+        status = library(ddp_all_reduce(ddp_world(r->ctx), r->records, r->records, 2 * b->channels, DDP_F64,
+                                        DDP_SUM, ops->stream(r->on), NULL),
+                         err);
+    ops->norm_gradient(r->on, b, dx, r->records, dy, x, rows);
+    return status;
+}
+
+/* Run the forward pass; collective if the spec has a context. A rank may have 0 rows. */
+static ddp_status normalize_forward(const struct resnet *r, const struct batch_norm *b, void *y,
+                                    const void *x, size_t rows, struct ddp_err *err)
+{
+    if (r->on->remote)
+        return device_forward(r, b, y, x, rows, err);
+    ddp_syncbn bn = of_library(b);
+    ddp_status status = ddp_syncbn_forward(group_of(r), &bn, x, rows, y);
+    b->saved[2 * b->channels] = bn.count;
+    return library(status, err);
+}
+
+static ddp_status normalize_backward(const struct resnet *r, const struct batch_norm *b, void *dx,
+                                     float *dweight, float *dbias, const void *dy, const void *x, size_t rows,
+                                     struct ddp_err *err)
+{
+    if (r->on->remote)
+        return device_backward(r, b, dx, dweight, dbias, dy, x, rows, err);
+    const ddp_syncbn bn = of_library(b);
+    return library(ddp_syncbn_backward(group_of(r), &bn, x, dy, rows, dx, dweight, dbias), err);
+}
+
+/* Normalize with the running mean and variance; not collective. */
+static ddp_status normalize_infer(const struct resnet *r, const struct batch_norm *b, void *y, const void *x,
+                                  size_t rows, struct ddp_err *err)
+{
+    if (r->on->remote) {
+        r->on->ops->norm_apply(r->on, b, y, x, rows, true);
+        return DDP_OK;
+    }
+    const ddp_syncbn bn = of_library(b);
+    return library(ddp_syncbn_infer(&bn, x, rows, y), err);
+}
 
 /* --- forward ----------------------------------------------------------------------------------------------- */
 
@@ -238,8 +208,8 @@ static ddp_status unit_forward(struct resnet *r, struct unit *u, const void *x,
     const struct batch_norm norm = norm_of(r, u, mode == MODEL_TEST || !batch->still);
     r->on->ops->conv_forward(r->on, &u->conv, u->out, x, weight_of(r, u), batch->rows, r->columns);
     if (mode == MODEL_TEST)
-        return normalize_infer(&r->normalize, &norm, y, u->out, batch->rows, err);
-    return normalize_forward(&r->normalize, &norm, y, u->out, batch->rows, err);
+        return normalize_infer(r, &norm, y, u->out, batch->rows, err);
+    return normalize_forward(r, &norm, y, u->out, batch->rows, err);
 }
 
 static void relu(const struct resnet *r, void *y, const struct unit *u, size_t rows)
@@ -345,15 +315,6 @@ struct back {
     struct ddp_err *err;
 };
 
-/* Report that the gradients of parameters param + n - 1 down to `param` are ready. */
-static ddp_status are_ready(const struct back *b, size_t param, size_t n)
-{
-    ddp_status status = DDP_OK;
-    while (n-- > 0 && status == DDP_OK)
-        status = model_is_ready(b->ready, param + n, b->err);
-    return status;
-}
-
 /* Compute the gradients of a unit's parameters. At the call, `d` is the gradient of the normalization's output. At the
  * return, `d` is the gradient of the convolution's output. */
 static ddp_status unit_backward_params(const struct back *b, struct unit *u, const void *x, void *d)
@@ -361,12 +322,11 @@ static ddp_status unit_backward_params(const struct back *b, struct unit *u, con
     struct resnet *r = b->r;
     float *const *grad = b->grad + u->param;
     const struct batch_norm norm = norm_of(r, u, false);
-    ddp_status status =
-        normalize_backward(&r->normalize, &norm, d, grad[1], grad[2], d, u->out, b->rows, b->err);
+    ddp_status status = normalize_backward(r, &norm, d, grad[1], grad[2], d, u->out, b->rows, b->err);
     if (status != DDP_OK)
         return status;
     r->on->ops->conv_backward_params(r->on, &u->conv, grad[0], d, x, b->rows, r->columns);
-    return are_ready(b, u->param, PER_UNIT);
+    return model_report_ready(b->ready, u->param, u->param + PER_UNIT - 1, b->err);
 }
 
 static void unit_backward_input(const struct back *b, const struct unit *u, const void *d, void *dx, bool add)
@@ -408,7 +368,7 @@ static ddp_status head_backward(const struct back *b, void *d)
     ops->linear_backward_params(r->on, b->grad[r->fc], b->grad[r->fc + 1], r->dlogits, r->pooled, head);
     ops->linear_backward_input(r->on, r->dpooled, r->dlogits, r->model.params.each[r->fc].at, head);
     ops->pool_backward(r->on, d, r->dpooled, b->rows * r->features, last_places(r));
-    return are_ready(b, r->fc, 2);
+    return model_report_ready(b->ready, r->fc, r->fc + 1, b->err);
 }
 
 static ddp_status backward(struct model *m, const struct model_batch *batch, float *const grad[],
@@ -433,38 +393,7 @@ static ddp_status backward(struct model *m, const struct model_batch *batch, flo
 
 /* --- memory ------------------------------------------------------------------------------------------------ */
 
-static void release(const struct resnet *r, void *memory)
-{
-    r->on->ops->release(r->on, memory);
-}
-
-static void unit_free(const struct resnet *r, const struct unit *u)
-{
-    release(r, u->out);
-    release(r, u->saved);
-}
-
-static void resnet_free(struct model *m)
-{
-    struct resnet *r = (struct resnet *)m;
-    void *const arrays[] = { r->stem_y, r->columns, r->pooled, r->dpooled, r->logits, r->dlogits };
-    for (size_t i = 0; r->block != NULL && i < r->blocks; i++) {
-        unit_free(r, &r->block[i].unit[0]);
-        unit_free(r, &r->block[i].unit[1]);
-        release(r, r->block[i].mid);
-        release(r, r->block[i].y);
-    }
-    unit_free(r, &r->stem);
-    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++)
-        release(r, arrays[i]);
-    for (int i = 0; i < TEMPORARIES; i++)
-        release(r, r->temporary[i]);
-    normalize_close(&r->normalize);
-    free(r->block);
-    free(r);
-}
-
-static const struct model_ops ops = { forward, backward, resnet_free };
+static const struct model_ops ops = { forward, backward };
 
 /* Add the tensors of a unit, with torch's names. `prefix` is "" or, for example, "layer2.0."; `number` is the
  * unit's number in its block. */
@@ -480,56 +409,51 @@ static void add_tensors(struct resnet *r, struct unit *u, const char *prefix, in
     model_tensors_add(b, MODEL_SHAPE(u->conv.out), "%sbn%d.running_var", prefix, number);
 }
 
-static bool unit_init(struct resnet *r, struct unit *u, struct conv conv, const char *prefix, int number)
+static void unit_init(struct resnet *r, struct unit *u, struct conv conv, const char *prefix, int number)
 {
     *u = (struct unit){ .conv = conv };
     add_tensors(r, u, prefix, number);
-    u->out = compute_rows(r->on, r->room, unit_values(u));
-    u->saved = r->on->ops->alloc(r->on, batch_norm_numbers(conv.out) * sizeof(double));
+    u->out = model_rows(&r->model, r->room, unit_values(u));
+    u->saved = model_alloc(&r->model, batch_norm_numbers(conv.out) * sizeof(double));
     r->most = conv_columns(&conv) > r->most ? conv_columns(&conv) : r->most;
     r->model.flops += 3 * conv_flops(&conv); /* 3 convolutions: forward, and the two gradients of backward */
-    return u->out != NULL && u->saved != NULL;
 }
 
 /* Initialize block `i`, counted over all stages. In every stage except the first, the first block halves the picture
  * and doubles the channels. */
-static bool block_init(struct resnet *r, size_t i, const struct resnet_config *config, struct unit *before)
+static void block_init(struct resnet *r, size_t i, const struct resnet_config *config, struct unit *before)
 {
     struct block *b = &r->block[i];
     const size_t stage = i / config->blocks, out = (size_t)RESNET_WIDTH << stage;
     const size_t in = before->conv.out, side = conv_side(&before->conv), stride = in == out ? 1 : 2;
     char prefix[64];
     snprintf(prefix, sizeof(prefix), "layer%zu.%zu.", stage + 1, i % config->blocks);
-    bool complete = unit_init(r, &b->unit[0], (struct conv){ in, out, side, stride }, prefix, 1);
+    unit_init(r, &b->unit[0], (struct conv){ in, out, side, stride }, prefix, 1);
     const size_t half = conv_side(&b->unit[0].conv);
-    complete = unit_init(r, &b->unit[1], (struct conv){ out, out, half, 1 }, prefix, 2) && complete;
+    unit_init(r, &b->unit[1], (struct conv){ out, out, half, 1 }, prefix, 2);
     b->shortcut = (struct shortcut){ in, out, side, stride };
-    b->mid = compute_rows(r->on, r->room, unit_values(&b->unit[0]));
-    b->y = compute_rows(r->on, r->room, unit_values(&b->unit[1]));
-    return complete && b->mid != NULL && b->y != NULL;
+    b->mid = model_rows(&r->model, r->room, unit_values(&b->unit[0]));
+    b->y = model_rows(&r->model, r->room, unit_values(&b->unit[1]));
 }
 
 /* Add the parameters of the last linear layer, and allocate its buffers and the memory that all layers share. Each
  * `temporary` has the size of the stem's output, because no layer has a larger output. */
-static bool head_init(struct resnet *r, size_t rows, size_t classes)
+static void head_init(struct resnet *r, size_t rows, size_t classes)
 {
-    bool complete = true;
     r->features = (size_t)RESNET_WIDTH << (RESNET_STAGES - 1);
     r->fc = r->model.params.n;
     model_tensors_add(&r->model.params, MODEL_SHAPE(classes, r->features), "fc.weight");
     model_tensors_add(&r->model.params, MODEL_SHAPE(classes), "fc.bias");
     r->model.flops += 6 * (double)classes * (double)r->features;
-    r->columns = r->on->ops->alloc(r->on, r->most * sizeof(float));
-    r->pooled = compute_rows(r->on, r->room, r->features);
-    r->dpooled = compute_rows(r->on, r->room, r->features);
-    r->logits = compute_rows(r->on, rows, classes);
-    r->dlogits = compute_rows(r->on, r->room, classes);
-    for (int i = 0; i < TEMPORARIES; i++) {
-        r->temporary[i] = compute_rows(r->on, r->room, unit_values(&r->stem));
-        complete = complete && r->temporary[i] != NULL;
-    }
-    return complete && r->columns != NULL && r->pooled != NULL && r->dpooled != NULL && r->logits != NULL &&
-           r->dlogits != NULL;
+    r->columns = model_alloc(&r->model, r->most * sizeof(float));
+    r->pooled = model_rows(&r->model, r->room, r->features);
+    r->dpooled = model_rows(&r->model, r->room, r->features);
+    r->logits = model_rows(&r->model, rows, classes);
+    r->dlogits = model_rows(&r->model, r->room, classes);
+    for (int i = 0; i < TEMPORARIES; i++)
+        r->temporary[i] = model_rows(&r->model, r->room, unit_values(&r->stem));
+    if (r->on->remote)
+        r->records = model_alloc(&r->model, ranks_of(r) * batch_norm_numbers(r->features) * sizeof(double));
 }
 
 static size_t larger(size_t a, size_t b)
@@ -549,17 +473,13 @@ static bool resnet_allocate(struct resnet *r, const struct resnet_config *config
                             const struct model_spec *spec)
 {
     const struct conv first = { spec->channels, RESNET_WIDTH, spec->height, 1 };
-    r->block = calloc(r->blocks, sizeof(*r->block));
-    if (r->block == NULL)
-        return false;
-    bool complete = unit_init(r, &r->stem, first, "", 1);
-    r->stem_y = compute_rows(r->on, r->room, unit_values(&r->stem));
+    unit_init(r, &r->stem, first, "", 1);
+    r->stem_y = model_rows(&r->model, r->room, unit_values(&r->stem));
     for (size_t i = 0; i < r->blocks; i++)
-        complete = block_init(r, i, config, i > 0 ? &r->block[i - 1].unit[1] : &r->stem) && complete;
-    complete = head_init(r, spec->rows, spec->classes) && complete && r->stem_y != NULL;
-    complete = normalize_open(&r->normalize, r->on, spec->ctx, r->features) && complete;
-    complete = model_tensors_place(&r->model.params) && complete;
-    return model_tensors_place(&r->model.buffers) && complete;
+        block_init(r, i, config, i > 0 ? &r->block[i - 1].unit[1] : &r->stem);
+    head_init(r, spec->rows, spec->classes);
+    return model_tensors_place(&r->model.params) && model_tensors_place(&r->model.buffers) &&
+           !r->model.is_short;
 }
 
 /* --- initial values ---------------------------------------------------------------------------------------- */
@@ -599,15 +519,17 @@ ddp_status resnet_create(const struct model_kind *kind, const struct model_spec 
         return ddp_fail(err, DDP_ERR_ARG,
                         "pictures of %zux%zu: expected squares whose side is a multiple of 4", spec->height,
                         spec->width);
-    struct resnet *r = calloc(1, sizeof(*r));
+    const size_t blocks = RESNET_STAGES * config->blocks;
+    struct resnet *r = calloc(1, sizeof(*r) + blocks * sizeof(r->block[0]));
     if (r == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for the model");
     *r = (struct resnet){
-        .model = { .ops = &ops, .classes = spec->classes },
+        .model = { .ops = &ops, .compute = compute_of(spec), .classes = spec->classes },
         .on = compute_of(spec),
+        .ctx = spec->ctx,
         .room = room_of(spec),
         .pixels = spec->channels * spec->height * spec->width,
-        .blocks = RESNET_STAGES * config->blocks,
+        .blocks = blocks,
     };
     if (!resnet_allocate(r, config, spec)) {
         model_free(&r->model);

@@ -7,7 +7,6 @@
 #include "ddp/ckpt.h"
 #include "train/files.h"
 
-#include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -150,16 +149,12 @@ void journal_progress(struct journal *r, uint64_t epoch, uint64_t epochs, uint64
 
 /* --- for programs ------------------------------------------------------------------------------------ */
 
-static double ratio(int64_t part, int64_t whole)
+ddp_status journal_metrics(struct journal *r, cJSON *json, struct ddp_err *err)
 {
-    return whole > 0 ? (double)part / (double)whole : 0;
-}
-
-/* Write one JSON line and free `json`. */
-static ddp_status append_line(struct journal *r, cJSON *json, struct ddp_err *err)
-{
-    char *text = cJSON_PrintUnformatted(json);
+    char *text = r->metrics != NULL ? cJSON_PrintUnformatted(json) : NULL;
     cJSON_Delete(json);
+    if (r->metrics == NULL)
+        return DDP_OK;
     if (text == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for a line of metrics");
     /* Flush each line, so that a reader finds whole lines, even after a crash. */
@@ -168,94 +163,8 @@ static ddp_status append_line(struct journal *r, cJSON *json, struct ddp_err *er
     return failed ? files_not_written("--metrics", r->metrics_path, err) : DDP_OK;
 }
 
-/* Add 64 bits as text, because a JSON number has only 53 exact bits. */
-static void add_hash(cJSON *json, uint64_t hash)
+ddp_status journal_summary(const char *path, cJSON *json, struct ddp_err *err)
 {
-    char text[17];
-    snprintf(text, sizeof(text), "%016" PRIx64, hash);
-    cJSON_AddStringToObject(json, "param_hash", text);
-}
-
-static void add_times(cJSON *json, const uint64_t *us)
-{
-    cJSON *ms = cJSON_AddObjectToObject(json, "ms");
-    for (int i = 0; i < PHASES; i++)
-        cJSON_AddNumberToObject(ms, phase_key[i], (double)us[i] / 1e3);
-}
-
-ddp_status journal_step(struct journal *r, const struct journal_step *s, struct ddp_err *err)
-{
-    if (r->metrics == NULL)
-        return DDP_OK;
-    cJSON *json = cJSON_CreateObject();
-    cJSON_AddNumberToObject(json, "step", (double)s->step);
-    cJSON_AddNumberToObject(json, "epoch", (double)s->epoch);
-    cJSON_AddNumberToObject(json, "loss", s->loss);
-    cJSON_AddNumberToObject(json, "lr", s->lr);
-    cJSON_AddNumberToObject(json, "grad_norm", s->grad_norm);
-    cJSON_AddNumberToObject(json, "samples_s", s->samples_per_s);
-    if (s->tokens_per_s > 0)
-        cJSON_AddNumberToObject(json, "tokens_s", s->tokens_per_s);
-    if (s->mfu > 0)
-        cJSON_AddNumberToObject(json, "mfu", s->mfu);
-    if (s->param_hash != NULL)
-        add_hash(json, *s->param_hash);
-    add_times(json, s->us);
-    return append_line(r, json, err);
-}
-
-static void add_test(cJSON *json, int64_t correct, int64_t tested, double loss)
-{
-    if (tested == 0)
-        return;
-    cJSON_AddNumberToObject(json, "test_accuracy", ratio(correct, tested));
-    cJSON_AddNumberToObject(json, "test_loss", loss);
-}
-
-/* Print a line and write a JSON line. Only the JSON lines of epochs have the member "epoch_loss". */
-ddp_status journal_epoch(struct journal *r, const struct journal_epoch *e, struct ddp_err *err)
-{
-    char test[64] = "";
-    if (e->tested > 0)
-        snprintf(test, sizeof(test), "test accuracy %.4f (%" PRId64 " of %" PRId64 "), ",
-                 ratio(e->correct, e->tested), e->correct, e->tested);
-    journal_line(r, "epoch %" PRIu64 "/%" PRIu64 ": loss %.6f, %s%.0f samples/s", e->epoch, e->epochs,
-                 e->loss, test, e->samples_per_s);
-    if (r->metrics == NULL)
-        return DDP_OK;
-    cJSON *json = cJSON_CreateObject();
-    cJSON_AddNumberToObject(json, "epoch", (double)e->epoch);
-    cJSON_AddNumberToObject(json, "step", (double)e->step);
-    cJSON_AddNumberToObject(json, "epoch_loss", e->loss);
-    add_test(json, e->correct, e->tested, e->test_loss);
-    cJSON_AddNumberToObject(json, "samples_s", e->samples_per_s);
-    return append_line(r, json, err);
-}
-
-static cJSON *summary_object(const struct journal_summary *s)
-{
-    cJSON *json = cJSON_CreateObject();
-    cJSON_AddStringToObject(json, "model", s->model);
-    cJSON_AddNumberToObject(json, "world_size", s->world_size);
-    cJSON_AddNumberToObject(json, "global_batch", (double)s->global_batch);
-    cJSON_AddNumberToObject(json, "epochs", (double)s->epochs);
-    cJSON_AddNumberToObject(json, "resumed_epochs", (double)s->resumed_epochs);
-    cJSON_AddNumberToObject(json, "steps", (double)s->steps);
-    cJSON_AddNumberToObject(json, "seed", (double)s->seed);
-    cJSON_AddNumberToObject(json, "lr", s->lr);
-    cJSON_AddNumberToObject(json, "final_loss", s->final_loss);
-    add_test(json, s->correct, s->tested, s->test_loss);
-    cJSON_AddNumberToObject(json, "test_correct", (double)s->correct);
-    cJSON_AddNumberToObject(json, "test_samples", (double)s->tested);
-    cJSON_AddNumberToObject(json, "samples_per_s", s->samples_per_s);
-    cJSON_AddNumberToObject(json, "train_s", s->train_s);
-    add_hash(json, s->param_hash);
-    return json;
-}
-
-ddp_status journal_summary(const char *path, const struct journal_summary *s, struct ddp_err *err)
-{
-    cJSON *json = summary_object(s);
     char *text = cJSON_Print(json);
     cJSON_Delete(json);
     if (text == NULL)

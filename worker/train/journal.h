@@ -5,8 +5,8 @@
 #define WORKER_TRAIN_JOURNAL_H
 
 #include "ddp/error.h"
-#include "train/profile.h"
 
+#include <cjson/cJSON.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -25,40 +25,6 @@ struct journal {
     struct ddp_err print_error; /* the first error of stdout; its code is DDP_OK if all lines were printed */
 };
 
-/* The facts about a step; both arrays are borrowed. */
-struct journal_step {
-    uint64_t step, epoch; /* number of the step in the whole run; number of the epoch; both from 1 */
-    double loss;          /* mean over the samples of the step */
-    double lr, grad_norm, samples_per_s;
-    double tokens_per_s;        /* 0 if unknown */
-    double mfu;                 /* share of the GPUs' peak rate; 0: unknown */
-    const uint64_t *us;         /* PHASES numbers */
-    const uint64_t *param_hash; /* NULL if not requested */
-};
-
-struct journal_epoch {
-    uint64_t epoch, epochs; /* from 1 */
-    uint64_t step;
-    double loss;             /* mean over all samples of all ranks */
-    int64_t correct, tested; /* correct predictions and all predictions; both 0 without a test */
-    double test_loss;
-    double samples_per_s;
-};
-
-/* The facts about a finished run; `model` is borrowed. */
-struct journal_summary {
-    const char *model;
-    int world_size;
-    uint64_t epochs, steps, global_batch, seed;
-    double lr;
-    double final_loss;
-    int64_t correct, tested;
-    double test_loss;
-    double samples_per_s, train_s;
-    uint64_t resumed_epochs; /* number of epochs in earlier runs */
-    uint64_t param_hash;
-};
-
 /* Open the journal. `speak` is true on rank 0. `metrics` is borrowed and may be NULL. If `append` is true, keep the
  * lines that the file of metrics already has. */
 ddp_status journal_open(struct journal *r, bool speak, bool quiet, const char *metrics, bool append,
@@ -74,10 +40,10 @@ void journal_line(struct journal *r, const char *fmt, ...) __attribute__((format
 /* Draw the progress bar. `done` is the number of finished steps, and `total` is the number of steps in an epoch. */
 void journal_progress(struct journal *r, uint64_t epoch, uint64_t epochs, uint64_t done, uint64_t total);
 
-ddp_status journal_step(struct journal *r, const struct journal_step *s, struct ddp_err *err);
-ddp_status journal_epoch(struct journal *r, const struct journal_epoch *e, struct ddp_err *err);
+/* Write one JSON line to the metrics, if metrics are written, and free `json`. */
+ddp_status journal_metrics(struct journal *r, cJSON *json, struct ddp_err *err);
 
-/* Write one JSON object to `path`. The file is written whole or not at all. */
-ddp_status journal_summary(const char *path, const struct journal_summary *s, struct ddp_err *err);
+/* Write one JSON object to `path`, and free `json`. The file is written whole or not at all. */
+ddp_status journal_summary(const char *path, cJSON *json, struct ddp_err *err);
 
 #endif

@@ -10,6 +10,7 @@
 #include "train/models/llmc.h"
 
 #include <cblas.h>
+#include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
@@ -28,59 +29,60 @@ static size_t evaluate_rows(const struct dataset *set)
 }
 
 /* Test the next batch and add the results to *to. If no batch is left, only set *more to false. */
-static ddp_status count_batch(struct model *model, struct batch_source *source, struct accuracy *to,
-                              bool *more, struct ddp_err *err)
+static ddp_status count_batch(struct trainer *t, struct batch_source *source, bool *more, struct ddp_err *err)
 {
     struct model_batch batch;
     double loss;
     ddp_status status = batch_source_next_test(source, &batch, err);
     *more = batch.rows > 0;
+    if (status == DDP_OK && *more)
+        status = model_forward(t->model, &batch, MODEL_TEST, &loss, err);
     if (status != DDP_OK || !*more)
         return status;
-    status = model_forward(model, &batch, MODEL_TEST, &loss, err);
-    if (status != DDP_OK)
-        return status;
-    to->loss += loss;
-    to->correct += (int64_t)model_correct(model, &batch);
-    to->samples += (int64_t)(batch.rows * batch.length);
+    t->accuracy.loss += loss;
+    t->accuracy.correct += (int64_t)model_correct(t->model, &batch);
+    t->accuracy.samples += (int64_t)(batch.rows * batch.length);
     return DDP_OK;
 }
 
 /* Sum the counts over all ranks. Also check the number of samples: if a sample was left out or tested twice, the
  * percentage would not show this error. */
-static ddp_status add_up(ddp_ctx *ctx, struct accuracy *a, const struct dataset *set, struct ddp_err *err)
+static ddp_status add_up(struct trainer *t, struct ddp_err *err)
 {
-    int64_t counts[2] = { a->correct, a->samples };
-    ddp_status status = ddp_all_reduce(ddp_world(ctx), counts, counts, 2, DDP_I64, DDP_SUM, NULL, NULL);
+    ddp_group *world = ddp_world(t->ctx);
+    int64_t counts[2] = { t->accuracy.correct, t->accuracy.samples };
+    double loss = t->accuracy.loss;
+    const size_t targets = t->test_set.n * t->test_set.length;
+    ddp_status status = ddp_all_reduce(world, counts, counts, 2, DDP_I64, DDP_SUM, NULL, NULL);
     if (status == DDP_OK)
-        status = ddp_all_reduce(ddp_world(ctx), &a->loss, &a->loss, 1, DDP_F64, DDP_SUM, NULL, NULL);
+        status = ddp_all_reduce(world, &loss, &loss, 1, DDP_F64, DDP_SUM, NULL, NULL);
     if (status != DDP_OK)
         return library(status, err);
-    if (counts[1] != (int64_t)(set->n * set->length))
+    if (counts[1] != (int64_t)targets)
         return ddp_fail(err, DDP_ERR_MISMATCH,
                         "all ranks together made %" PRId64
                         " predictions, but the test set has %zu targets; use the same data "
                         "and the same version of this program on all hosts",
-                        counts[1], set->n * set->length);
-    *a = (struct accuracy){ counts[0], counts[1], a->loss / (double)(set->n * set->length) };
+                        counts[1], targets);
+    t->accuracy = (struct accuracy){ counts[0], counts[1], loss / (double)targets };
     return DDP_OK;
 }
 
 /* Test the model. First send rank 0's running means and variances, so that all ranks test the same model. */
-static ddp_status evaluate(struct model *model, const struct dataset *set, ddp_ctx *ctx, struct accuracy *out,
-                           struct ddp_err *err)
+static ddp_status test(struct trainer *t, struct ddp_err *err)
 {
+    const struct dataset *set = &t->test_set;
     struct batch_source source;
     bool more = true;
-    *out = (struct accuracy){ 0 };
+    t->accuracy = (struct accuracy){ 0 };
     ddp_status status =
-        batch_source_init_test(&source, set, ddp_world_size(ctx), ddp_rank(ctx), evaluate_rows(set), err);
+        batch_source_init_test(&source, set, t->split.world_size, ddp_rank(t->ctx), evaluate_rows(set), err);
     if (status == DDP_OK)
-        status = library(optimizer_share_buffers(model, ctx), err);
+        status = library(optimizer_share_buffers(t->model, t->ctx), err);
     while (status == DDP_OK && more)
-        status = count_batch(model, &source, out, &more, err);
+        status = count_batch(t, &source, &more, err);
     if (status == DDP_OK)
-        status = add_up(ctx, out, set, err);
+        status = add_up(t, err);
     batch_source_free(&source);
     return status;
 }
@@ -145,23 +147,36 @@ static double mfu(const struct trainer *t, double samples_per_s)
     return peak > 0 ? t->model->flops * samples_per_s / (double)t->split.world_size / (peak * 1e12) : 0;
 }
 
+/* Add 64 bits as text, because a JSON number has only 53 exact bits. */
+static void add_hash(cJSON *json, uint64_t hash)
+{
+    char text[17];
+    snprintf(text, sizeof(text), "%016" PRIx64, hash);
+    cJSON_AddStringToObject(json, "param_hash", text);
+}
+
+/* Write the metrics of a step. `us` is its duration. */
 static ddp_status write_metrics(struct trainer *t, const struct late *of, double loss, double norm,
                                 uint64_t us, struct ddp_err *err)
 {
-    uint64_t hash = t->options->hash_steps ? model_hash(t->model) : 0;
-    struct journal_step line = {
-        .step = of->step,
-        .epoch = of->epoch,
-        .loss = loss / (of->samples * (double)t->train_set.length),
-        .lr = of->lr,
-        .grad_norm = norm,
-        .samples_per_s = of->samples * 1e6 / (double)(us + 1),
-        .us = of->us,
-        .param_hash = t->options->hash_steps ? &hash : NULL,
-    };
-    line.tokens_per_s = line.samples_per_s * (double)t->length;
-    line.mfu = mfu(t, line.samples_per_s);
-    return journal_step(&t->journal, &line, err);
+    const double samples_per_s = of->samples * 1e6 / (double)(us + 1);
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddNumberToObject(json, "step", (double)of->step);
+    cJSON_AddNumberToObject(json, "epoch", (double)of->epoch);
+    cJSON_AddNumberToObject(json, "loss", loss / (of->samples * (double)t->train_set.length));
+    cJSON_AddNumberToObject(json, "lr", of->lr);
+    cJSON_AddNumberToObject(json, "grad_norm", norm);
+    cJSON_AddNumberToObject(json, "samples_s", samples_per_s);
+    if (t->length > 0)
+        cJSON_AddNumberToObject(json, "tokens_s", samples_per_s * (double)t->length);
+    if (mfu(t, samples_per_s) > 0)
+        cJSON_AddNumberToObject(json, "mfu", mfu(t, samples_per_s));
+    if (t->options->hash_steps)
+        add_hash(json, model_hash(t->model));
+    cJSON *ms = cJSON_AddObjectToObject(json, "ms");
+    for (int i = 0; i < PHASES; i++)
+        cJSON_AddNumberToObject(ms, phase_key[i], (double)of->us[i] / 1e3);
+    return journal_metrics(&t->journal, json, err);
 }
 
 /* Report a step. The mean loss of a step needs another all-reduce, so compute it only for metrics. */
@@ -597,24 +612,6 @@ static ddp_status open_model(struct trainer *t, struct ddp_err *err)
     return status == DDP_OK ? optimizer_open(&t->optimizer, t->options, t->model, t->ctx, err) : status;
 }
 
-/* Open the device, if main.c has chosen one for the context. */
-static ddp_status open_device(struct trainer *t, struct ddp_err *err)
-{
-    if (ddp_device(t->ctx) < 0)
-        return DDP_OK;
-    return cuda_open(ddp_device(t->ctx), t->options->precision, &t->device, err);
-}
-
-static void open_schedule(struct trainer *t)
-{
-    const struct train_options *o = t->options;
-    t->schedule = (struct schedule){ .kind = (enum schedule_kind)o->schedule,
-                                     .lr = o->lr,
-                                     .final_lr = o->final_lr,
-                                     .warmup = o->warmup,
-                                     .steps = o->epochs * t->split.steps };
-}
-
 ddp_status trainer_open(struct trainer *t, const struct train_options *options, ddp_ctx *ctx,
                         struct ddp_err *err)
 {
@@ -625,11 +622,15 @@ ddp_status trainer_open(struct trainer *t, const struct train_options *options, 
         status = open_data(t, err);
     if (status == DDP_OK)
         status = compare_options(t, err);
-    if (status == DDP_OK)
-        status = open_device(t, err);
+    if (status == DDP_OK && ddp_device(ctx) >= 0) /* main.c has chosen a device for the context */
+        status = cuda_open(ddp_device(ctx), options->precision, &t->device, err);
     if (status == DDP_OK)
         status = open_model(t, err);
-    open_schedule(t);
+    t->schedule = (struct schedule){ .kind = (enum schedule_kind)options->schedule,
+                                     .lr = options->lr,
+                                     .final_lr = options->final_lr,
+                                     .warmup = options->warmup,
+                                     .steps = options->epochs * t->split.steps };
     if (status == DDP_OK && options->checkpoint != NULL)
         status = trainer_resume(t, err);
     char few[64] = "";
@@ -755,21 +756,39 @@ static ddp_status train_steps(struct trainer *t, struct ddp_err *err)
     return status;
 }
 
-/* Report an epoch. Stop if the loss is not finite. */
+static double share_of_correct(const struct trainer *t)
+{
+    return (double)t->accuracy.correct / (double)t->accuracy.samples;
+}
+
+/* Add the results of the last test, if there was one. */
+static void add_test(cJSON *json, const struct trainer *t)
+{
+    if (t->accuracy.samples == 0)
+        return;
+    cJSON_AddNumberToObject(json, "test_accuracy", share_of_correct(t));
+    cJSON_AddNumberToObject(json, "test_loss", t->accuracy.loss);
+}
+
+/* Report an epoch. Stop if the loss is not finite. Only the metrics of epochs have the member "epoch_loss". */
 static ddp_status report_epoch(struct trainer *t, uint64_t samples, uint64_t us, struct ddp_err *err)
 {
-    struct journal_epoch line = {
-        .epoch = t->epochs_done + 1,
-        .epochs = t->options->epochs,
-        .step = t->steps_done,
-        .loss = t->loss,
-        .correct = t->accuracy.correct,
-        .tested = t->accuracy.samples,
-        .test_loss = t->accuracy.loss,
-        .samples_per_s = (double)samples * 1e6 / (double)(us + 1),
-    };
-    ddp_status status = check_loss(t, t->loss, err);
-    return status == DDP_OK ? journal_epoch(&t->journal, &line, err) : status;
+    const double samples_per_s = (double)samples * 1e6 / (double)(us + 1);
+    char test[64] = "";
+    if (check_loss(t, t->loss, err) != DDP_OK)
+        return err->code;
+    if (t->accuracy.samples > 0)
+        snprintf(test, sizeof(test), "test accuracy %.4f (%" PRId64 " of %" PRId64 "), ", share_of_correct(t),
+                 t->accuracy.correct, t->accuracy.samples);
+    journal_line(&t->journal, "epoch %" PRIu64 "/%" PRIu64 ": loss %.6f, %s%.0f samples/s",
+                 t->epochs_done + 1, t->options->epochs, t->loss, test, samples_per_s);
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddNumberToObject(json, "epoch", (double)(t->epochs_done + 1));
+    cJSON_AddNumberToObject(json, "step", (double)t->steps_done);
+    cJSON_AddNumberToObject(json, "epoch_loss", t->loss);
+    add_test(json, t);
+    cJSON_AddNumberToObject(json, "samples_s", samples_per_s);
+    return journal_metrics(&t->journal, json, err);
 }
 
 /* Let waiting nodes join after rank 0 has written a checkpoint. All ranks must agree, so rank 0 asks the store for the
@@ -799,11 +818,6 @@ static bool is_test_due(const struct trainer *t)
 {
     return (t->epochs_done + 1) % t->options->eval_every == 0 || t->epochs_done + 1 == t->options->epochs ||
            limit_reached(t);
-}
-
-static ddp_status test(struct trainer *t, struct ddp_err *err)
-{
-    return evaluate(t->model, &t->test_set, t->ctx, &t->accuracy, err);
 }
 
 static ddp_status end_epoch(struct trainer *t, struct ddp_err *err)
@@ -836,29 +850,29 @@ static ddp_status train_epoch(struct trainer *t, struct ddp_err *err)
 
 static ddp_status summarize(struct trainer *t, uint64_t hash, struct ddp_err *err)
 {
-    double seconds = (double)t->train_us / 1e6;
-    struct journal_summary s = {
-        .model = model_names[t->options->model],
-        .world_size = t->split.world_size,
-        .epochs = t->epochs_done,
-        .steps = t->steps_done,
-        .global_batch = t->split.global_batch,
-        .seed = t->options->seed,
-        .lr = t->options->lr,
-        .final_loss = t->loss,
-        .correct = t->accuracy.correct,
-        .tested = t->accuracy.samples,
-        .test_loss = t->accuracy.loss,
-        .samples_per_s = seconds > 0 ? (double)t->samples_here / seconds : 0,
-        .train_s = seconds,
-        .resumed_epochs = t->resumed_epochs,
-        .param_hash = hash,
-    };
+    const double seconds = (double)t->train_us / 1e6;
     journal_line(&t->journal,
                  "hash of the parameters %016" PRIx64 " after %" PRIu64 " step%s, %.1f s of training", hash,
-                 s.steps, s.steps == 1 ? "" : "s", seconds);
-    return trainer_is_first(t) && t->options->summary != NULL ? journal_summary(t->options->summary, &s, err)
-                                                              : DDP_OK;
+                 t->steps_done, t->steps_done == 1 ? "" : "s", seconds);
+    if (!trainer_is_first(t) || t->options->summary == NULL)
+        return DDP_OK;
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddStringToObject(json, "model", model_names[t->options->model]);
+    cJSON_AddNumberToObject(json, "world_size", t->split.world_size);
+    cJSON_AddNumberToObject(json, "global_batch", (double)t->split.global_batch);
+    cJSON_AddNumberToObject(json, "epochs", (double)t->epochs_done);
+    cJSON_AddNumberToObject(json, "resumed_epochs", (double)t->resumed_epochs);
+    cJSON_AddNumberToObject(json, "steps", (double)t->steps_done);
+    cJSON_AddNumberToObject(json, "seed", (double)t->options->seed);
+    cJSON_AddNumberToObject(json, "lr", t->options->lr);
+    cJSON_AddNumberToObject(json, "final_loss", t->loss);
+    add_test(json, t);
+    cJSON_AddNumberToObject(json, "test_correct", (double)t->accuracy.correct);
+    cJSON_AddNumberToObject(json, "test_samples", (double)t->accuracy.samples);
+    cJSON_AddNumberToObject(json, "samples_per_s", seconds > 0 ? (double)t->samples_here / seconds : 0);
+    cJSON_AddNumberToObject(json, "train_s", seconds);
+    add_hash(json, hash);
+    return journal_summary(t->options->summary, json, err);
 }
 
 /* Test without training, for --eval or for a resumed run that is already complete. */
@@ -869,8 +883,7 @@ static ddp_status only_test(struct trainer *t, struct ddp_err *err)
     ddp_status status = test(t, err);
     if (status == DDP_OK && t->options->eval)
         journal_line(&t->journal, "test accuracy %.4f (%" PRId64 " of %" PRId64 "), test loss %.6f",
-                     (double)t->accuracy.correct / (double)t->accuracy.samples, t->accuracy.correct,
-                     t->accuracy.samples, t->accuracy.loss);
+                     share_of_correct(t), t->accuracy.correct, t->accuracy.samples, t->accuracy.loss);
     return status;
 }
 

@@ -27,7 +27,7 @@ struct accuracy {
  * computes the next step. */
 struct late {
     bool waits;           /* true if the report of this step waits for the loss */
-    uint64_t step, epoch; /* numbers of the step and of the epoch, as in journal.h */
+    uint64_t step, epoch; /* number of the step in the whole run; number of the epoch; both from 1 */
     double samples, lr;
     uint64_t begun_us, us[PHASES];
 };

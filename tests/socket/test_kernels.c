@@ -252,7 +252,7 @@ Test(kernels, a_logit_of_minus_infinity_adds_nothing, .timeout = 120)
 
 static void attention(struct attention a)
 {
-    const size_t n = a.rows * a.length, scores = compute_attention_scratch(&a);
+    const size_t n = a.rows * a.length, scores = attention_scratch(&a);
     struct both qkv = devices_values(&d, n * 3 * a.width, 1.5), y = devices_values(&d, n * a.width, 1);
     struct both log_sum = devices_floats(&d, n * a.heads, 1), scratch = devices_floats(&d, scores, 0);
     struct both dy = devices_values(&d, n * a.width, 1), dqkv = devices_values(&d, n * 3 * a.width, 1);

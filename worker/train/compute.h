@@ -89,7 +89,7 @@ struct compute_ops {
                                   struct linear l);
     /* For each token, qkv has the queries of all heads, then the keys of all heads, then the values of all heads.
      * Forward fills log_sum with rows x heads x length numbers, which backward reads. scratch has
-     * compute_attention_scratch() numbers. */
+     * attention_scratch() numbers. */
     void (*attention_forward)(struct compute *c, void *y, real *log_sum, const void *qkv, real *scratch,
                               const struct attention *a);
     void (*attention_backward)(struct compute *c, void *dqkv, const void *dy, const void *y, const void *qkv,
@@ -210,11 +210,6 @@ extern struct compute compute_cpu;
 static inline struct compute *compute_of(const struct model_spec *spec)
 {
     return spec->compute != NULL ? spec->compute : &compute_cpu;
-}
-
-static inline size_t compute_attention_scratch(const struct attention *a)
-{
-    return attention_scratch(a->length) + a->rows * a->heads * a->length;
 }
 
 /* Return the number of elements that a parameter needs in memory: `elements` and the padding. */

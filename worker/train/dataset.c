@@ -1,4 +1,4 @@
-/* dataset.c -- see dataset.h: the table of file formats. Every rank opens the whole set, because a rank may need any
+/* dataset.c -- see dataset.h: the file formats. Every rank opens the whole set, because a rank may need any
  * sample. Pictures are read into memory (CIFAR-10: 180 MB), and tokens stay in their files. */
 #include "train/dataset.h"
 
@@ -14,14 +14,11 @@
 
 struct dataset_format {
     const char *name;
-    enum model_input input;
     bool varies;
-    bool (*is_there)(const char *where); /* NULL for the format that is used if no other format is found */
     ddp_status (*load)(struct dataset *set, const char *where, enum dataset_part part,
                        const struct dataset_request *request, struct ddp_err *err);
     ddp_status (*read)(const struct dataset *set, size_t index, ddp_philox *luck, void *values,
                        int32_t *target, struct ddp_err *err);
-    void (*free)(struct dataset *set);
 };
 
 /* --- IDX --------------------------------------------------------------------------------------------------- */
@@ -92,17 +89,11 @@ static ddp_status check_labels(const struct idx *labels, uint32_t pictures, cons
     return status == DDP_OK ? DDP_OK : files_wrap(path, err);
 }
 
-static void idx_set_free(struct dataset *set)
-{
-    idx_free(&set->idx.images);
-    idx_free(&set->idx.labels);
-}
-
 static ddp_status idx_set_load(struct dataset *set, const char *dir, enum dataset_part part,
                                const struct dataset_request *request, struct ddp_err *err)
 {
     char path[PATH_MAX];
-    struct idx *images = &set->idx.images, *labels = &set->idx.labels;
+    struct idx *images = &set->images, *labels = &set->labels;
     (void)request;
     ddp_status status = load_file(images, dir, part, DATASET_IMAGES, path, err);
     if (status == DDP_OK)
@@ -122,23 +113,17 @@ static ddp_status idx_set_load(struct dataset *set, const char *dir, enum datase
 static ddp_status idx_set_read(const struct dataset *set, size_t index, ddp_philox *luck, void *values,
                                int32_t *target, struct ddp_err *err)
 {
-    const uint8_t *from = set->idx.images.values + index * PICTURE_PIXELS;
+    const uint8_t *from = set->images.values + index * PICTURE_PIXELS;
     float *pixels = values;
     (void)luck;
     (void)err;
     for (int i = 0; i < PICTURE_PIXELS; i++)
         pixels[i] = (float)from[i] / 255.0f;
-    *target = set->idx.labels.values[index];
+    *target = set->labels.values[index];
     return DDP_OK;
 }
 
 /* --- CIFAR-10 ---------------------------------------------------------------------------------------------- */
-
-static bool cifar_is_there(const char *where)
-{
-    char found[PATH_MAX];
-    return cifar_find(found, where);
-}
 
 static ddp_status cifar_set_load(struct dataset *set, const char *dir, enum dataset_part part,
                                  const struct dataset_request *request, struct ddp_err *err)
@@ -184,11 +169,6 @@ static ddp_status cifar_set_read(const struct dataset *set, size_t index, ddp_ph
     return DDP_OK;
 }
 
-static void cifar_set_free(struct dataset *set)
-{
-    cifar_free(&set->cifar);
-}
-
 /* --- tokens ------------------------------------------------------------------------------------------------ */
 
 static ddp_status tokens_set_load(struct dataset *set, const char *where, enum dataset_part part,
@@ -209,25 +189,18 @@ static ddp_status tokens_set_read(const struct dataset *set, size_t index, ddp_p
     return tokens_read(&set->tokens, index, values, target, err);
 }
 
-static void tokens_set_free(struct dataset *set)
-{
-    tokens_free(&set->tokens);
-}
+/* --- the formats ------------------------------------------------------------------------------------------- */
 
-/* --- the table --------------------------------------------------------------------------------------------- */
-
-static const struct dataset_format formats[] = {
-    { "cifar10", MODEL_PICTURES, true, cifar_is_there, cifar_set_load, cifar_set_read, cifar_set_free },
-    { "idx", MODEL_PICTURES, false, NULL, idx_set_load, idx_set_read, idx_set_free },
-    { "tokens", MODEL_TOKENS, false, NULL, tokens_set_load, tokens_set_read, tokens_set_free },
-};
+static const struct dataset_format idx_format = { "idx", false, idx_set_load, idx_set_read };
+static const struct dataset_format cifar_format = { "cifar10", true, cifar_set_load, cifar_set_read };
+static const struct dataset_format tokens_format = { "tokens", false, tokens_set_load, tokens_set_read };
 
 static const struct dataset_format *format_of(const char *where, enum model_input input)
 {
-    const struct dataset_format *f = formats;
-    while (f->input != input || (f->is_there != NULL && !f->is_there(where)))
-        f++;
-    return f;
+    char found[PATH_MAX];
+    if (input == MODEL_TOKENS)
+        return &tokens_format;
+    return cifar_find(found, where) ? &cifar_format : &idx_format;
 }
 
 ddp_status dataset_load(struct dataset *set, const char *where, enum dataset_part part,
@@ -242,8 +215,10 @@ ddp_status dataset_load(struct dataset *set, const char *where, enum dataset_par
 
 void dataset_free(struct dataset *set)
 {
-    if (set->format != NULL)
-        set->format->free(set);
+    idx_free(&set->images);
+    idx_free(&set->labels);
+    cifar_free(&set->cifar);
+    tokens_free(&set->tokens);
     *set = (struct dataset){ 0 };
 }
 
@@ -259,8 +234,8 @@ bool dataset_varies(const struct dataset *set)
 
 size_t dataset_row_bytes(const struct dataset *set)
 {
-    return set->format->input == MODEL_TOKENS ? set->length * sizeof(int32_t)
-                                              : set->channels * set->height * set->width * sizeof(float);
+    return set->channels > 0 ? set->channels * set->height * set->width * sizeof(float)
+                             : set->length * sizeof(int32_t);
 }
 
 ddp_status dataset_read(const struct dataset *set, size_t index, ddp_philox *luck, void *values,

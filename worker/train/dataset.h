@@ -42,13 +42,10 @@ struct dataset {
     size_t length;                  /* number of targets of a sample; 1 for a picture */
     size_t classes;                 /* every target is below this number */
     size_t channels, height, width; /* size of a picture; 0 for tokens */
-    union {
-        struct {
-            struct idx images, labels;
-        } idx;
-        struct cifar cifar;
-        struct tokens tokens;
-    };
+    /* the data in one format; the members of the other formats are zeroed */
+    struct idx images, labels;
+    struct cifar cifar;
+    struct tokens tokens;
 };
 
 /* Load one part of a data set. `where` is a directory; for tokens it may also be a pattern of file names. For pictures,

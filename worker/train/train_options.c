@@ -297,15 +297,9 @@ static ddp_status check_model(const struct train_options *o, struct ddp_err *err
     return DDP_OK;
 }
 
-/* Return the name of an option that was given and works only on the CPU, or NULL. */
-static const char *only_on_cpu(const struct train_options *o)
-{
-    return o->dump_gradients != NULL ? "--dump_gradients" : NULL;
-}
-
 bool train_options_may_use_gpu(const struct train_options *o)
 {
-    return o->device != DEVICE_CPU && only_on_cpu(o) == NULL;
+    return o->device != DEVICE_CPU && o->dump_gradients == NULL;
 }
 
 static ddp_status check_device(const struct train_options *o, struct ddp_err *err)
@@ -314,8 +308,8 @@ static ddp_status check_device(const struct train_options *o, struct ddp_err *er
         return DDP_OK;
     return ddp_fail(
         err, DDP_ERR_ARG,
-        "--device cuda: %s is not supported on a GPU; use --device cpu, or leave out one of the two options",
-        only_on_cpu(o));
+        "--device cuda: --dump_gradients is not supported on a GPU; use --device cpu, or leave out "
+        "one of the two options");
 }
 
 /* Parse the options. Check also which options exclude or need each other. */

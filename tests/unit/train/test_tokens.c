@@ -1,5 +1,6 @@
 /* Tests of files of tokens in the format of llm.c. A complete file is read. Any other file is rejected with an error
  * that has the name of the file, the offset and the value. */
+#include "base/buf.h"
 #include "run.h"
 #include "train/dataset.h"
 
@@ -29,7 +30,7 @@ static void put(const char *name, int first, int n)
 {
     tokens_make_header(file, (uint32_t)n);
     for (int i = 0; i < n; i++)
-        tokens_encode(file + TOKENS_HEADER + 2 * i, (uint16_t)(first + i));
+        write_le(file + TOKENS_HEADER + 2 * i, (uint16_t)(first + i), 2);
     put_bytes(name, TOKENS_HEADER + 2 * (size_t)n);
 }
 
@@ -120,7 +121,7 @@ Test(tokens, a_long_sample_comes_whole)
     struct dataset set;
     tokens_make_header(large, LONG + 1);
     for (int i = 0; i <= LONG; i++)
-        tokens_encode(large + TOKENS_HEADER + 2 * i, (uint16_t)(i * 7));
+        write_le(large + TOKENS_HEADER + 2 * i, (uint16_t)(i * 7), 2);
     FILE *f = fopen(test_path("train.bin"), "wb");
     cr_assert_eq(fwrite(large, 1, sizeof(large), f), sizeof(large));
     fclose(f);

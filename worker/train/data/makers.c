@@ -2,6 +2,7 @@
  * ddp_file_replace writes each file whole or not at all. */
 #include "train/data/makers.h"
 
+#include "base/buf.h"
 #include "ddp/ckpt.h"
 #include "train/data/pictures.h"
 #include "train/dataset.h"
@@ -366,7 +367,7 @@ static ddp_status write_tokens(const struct maker_order *o, const char *name, co
         return no_memory(n, "tokens", err);
     tokens_make_header(file.data, (uint32_t)n);
     for (uint64_t i = 0; i < n; i++)
-        tokens_encode(file.data + TOKENS_HEADER + 2 * i, text[i]);
+        write_le(file.data + TOKENS_HEADER + 2 * i, text[i], 2);
     ddp_status status = write_file(o, name, &file, err);
     free(file.data);
     return status;

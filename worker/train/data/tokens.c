@@ -29,12 +29,6 @@ void tokens_make_header(uint8_t *head, uint32_t count)
     write_le(head + AT_COUNT, count, 4);
 }
 
-void tokens_encode(uint8_t *to, uint16_t token)
-{
-    to[0] = (uint8_t)token;
-    to[1] = (uint8_t)(token >> 8);
-}
-
 void tokens_init(struct tokens *t, size_t length, size_t vocabulary)
 {
     *t = (struct tokens){ .length = length, .vocabulary = vocabulary };

@@ -47,7 +47,5 @@ ddp_status tokens_read(const struct tokens *t, uint64_t index, int32_t *token, i
 
 /* Write the header of a file with `count` tokens to `head`, which has TOKENS_HEADER bytes. */
 void tokens_make_header(uint8_t *head, uint32_t count);
-/* Write one token in the format of a file: two bytes, little-endian. */
-void tokens_encode(uint8_t *to, uint16_t token);
 
 #endif

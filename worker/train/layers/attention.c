@@ -78,9 +78,10 @@ struct block {
     size_t keys;     /* number of keys that the last query uses; also the row length of the scores */
 };
 
-size_t attention_scratch(size_t length)
+/* Return room for two blocks of scores on the CPU, and for one number per query and head on a device. */
+size_t attention_scratch(const struct attention *a)
 {
-    return (size_t)2 * BLOCK * length;
+    return (size_t)2 * BLOCK * a->length + a->rows * a->heads * a->length;
 }
 
 static struct head head_of(const real *qkv, const struct attention *a, size_t row, size_t head)

@@ -29,8 +29,8 @@ struct attention {
     size_t rows, length, heads, width; /* `width` = `heads` * width of one head */
 };
 
-/* Return the number of scratch elements that forward and backward need. */
-size_t attention_scratch(size_t length);
+/* Return the number of scratch elements that forward and backward need, on the CPU or on a device. */
+size_t attention_scratch(const struct attention *a);
 
 /* Return log(sum(exp(z))). Subtract the largest z first, so that nothing overflows. */
 real log_sum_exp(const real *z, size_t n);

@@ -236,7 +236,7 @@ static size_t lay_out(struct gpt2 *g, size_t n, size_t length)
     g->d = carve(g, &at, values * c);
     g->d1 = carve(g, &at, values * c);
     g->d4 = carve(g, &at, values * 4 * c);
-    g->scratch = carve(g, &at, compute_attention_scratch(&a) * sizeof(float));
+    g->scratch = carve(g, &at, attention_scratch(&a) * sizeof(float));
     for (size_t block = 0; block < g->config->blocks; block++) {
 #define X(name, widths, more) g->kept[block].name = carve(g, &at, values * (widths)*c + numbers * (more));
         KEPT(X)

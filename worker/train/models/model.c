@@ -170,14 +170,9 @@ size_t model_correct(const struct model *m, const struct model_batch *batch)
     return m->logits != NULL ? correct : m->correct;
 }
 
-uint64_t model_mark(const void *bytes, size_t n)
-{
-    return hash_bytes(HASH_START, bytes, n);
-}
-
 uint64_t model_hash(const struct model *m)
 {
-    return model_mark(m->params.values, m->params.count * sizeof(float));
+    return hash_bytes(HASH_START, m->params.values, m->params.count * sizeof(float));
 }
 
 void model_views(const struct model_tensors *t, float *flat, float *view[])

@@ -122,8 +122,7 @@ ddp_status model_backward(struct model *m, float *const grad[], const struct mod
  * the prediction. Among equal logits the first class wins, as in torch.argmax. */
 size_t model_correct(const struct model *m, const struct model_batch *batch);
 
-/* Return the 64-bit FNV-1a hash of `n` bytes. model_hash hashes all parameters in order. */
-uint64_t model_mark(const void *bytes, size_t n);
+/* Return the 64-bit FNV-1a hash of all parameters in order. */
 uint64_t model_hash(const struct model *m);
 
 /* Copy the model's buffers. model_fetch_buffers copies from the device to the host, and model_send_buffers copies from

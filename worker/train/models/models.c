@@ -2,6 +2,7 @@
  * `models`. So both arrays are made from the same lists. */
 #include "train/models/models.h"
 
+#include "base/buf.h"
 #include "train/models/gpt2.h"
 
 #include <string.h>
@@ -30,7 +31,7 @@ const char *const model_names[] = { PICTURE_MODELS(PICTURE_NAME) GPT2_SIZES(GPT2
 
 int64_t models_mark(const char *name)
 {
-    return (int64_t)model_mark(name, strlen(name));
+    return (int64_t)hash_bytes(HASH_START, name, strlen(name));
 }
 
 const char *models_marked(int64_t mark)

@@ -68,7 +68,8 @@ static ddp_status optimizer_device_open(struct optimizer *o, struct ddp_err *err
 
 /* --- one step ----------------------------------------------------------------------------------------- */
 
-static ddp_status check_norm(struct optimizer *o, struct ddp_err *err)
+/* Compute the norm of the gradients. */
+static ddp_status device_norm(struct optimizer *o, struct ddp_err *err)
 {
     const double most = o->options->clip > 0 ? o->options->clip : INFINITY;
     const double unscale = 1 / (double)o->scaler.scale;
@@ -88,16 +89,6 @@ static ddp_status device_scale(struct optimizer *o, int *go, struct ddp_err *err
     if (status == DDP_OK)
         status = ddp_scaler_step(&o->scaler, go, err);
     return status == DDP_OK ? ddp_scaler_update(&o->scaler, err) : status;
-}
-
-/* Compute the norm of the gradients. With fp16, set *go to 0 if the parameters must not be updated. If an earlier call
- * on the device has failed, return its error. */
-static ddp_status optimizer_device_norm(struct optimizer *o, int *go, struct ddp_err *err)
-{
-    ddp_status status = check_norm(o, err);
-    if (status == DDP_OK && o->options->precision == PRECISION_FP16)
-        status = device_scale(o, go, err);
-    return status == DDP_OK ? o->device->ops->end(o->device, err) : status;
 }
 
 /* --- checkpoints -------------------------------------------------------------------------------------- */
@@ -478,8 +469,11 @@ static ddp_status update_on_device(struct optimizer *o, double lr, struct ddp_er
 {
     int go = 1;
     o->optim.lr = lr;
-    ddp_status status = optimizer_device_norm(o, &go, err);
-    o->skipped += !go;
+    ddp_status status = device_norm(o, err);
+    if (status == DDP_OK && o->options->precision == PRECISION_FP16)
+        status = device_scale(o, &go, err);
+    if (status == DDP_OK) /* return the error of an earlier call on the device */
+        status = o->device->ops->end(o->device, err);
     if (status != DDP_OK || !go)
         return status;
     update_each(o);
@@ -496,7 +490,6 @@ ddp_status optimizer_update(struct optimizer *o, double lr, bool wants_norm, str
     optimizer_rule(o)->lr = lr;
     if (status == DDP_OK && go)
         status = make_step(o, err);
-    o->skipped += !go;
     if (status == DDP_OK && o->options->precision == PRECISION_FP16)
         status = ddp_scaler_update(&o->scaler, err);
     if (o->zero1 != NULL)

@@ -42,7 +42,6 @@ struct optimizer {
     int slots;                    /* number of arrays in `slot` */
     float **view;                 /* owned: for each parameter, the address of its part of a slot */
     double norm;                  /* norm of the last step's gradients before clipping; NAN if not computed */
-    uint64_t skipped;             /* number of steps without an update, because a gradient was not finite */
 };
 
 /* Check that the models of all ranks have parameters with the same names and sizes, then overwrite the parameters with

@@ -63,7 +63,7 @@ static ddp_status check_world(uint64_t global_batch, uint64_t accumulate, int wo
 static ddp_status count_shards(const struct split_request *request, uint64_t global_batch, int world_size,
                                int *shards, struct ddp_err *err)
 {
-    uint64_t accumulate = request->accumulate > 0 ? request->accumulate : 1, world = (uint64_t)world_size;
+    const uint64_t accumulate = request->accumulate, world = (uint64_t)world_size;
     if (request->any_world) {
         *shards = (int)(SPLIT_WORLD_SHARDS * accumulate);
         return check_world(global_batch, accumulate, world_size, err);
@@ -86,8 +86,7 @@ ddp_status split_make(struct split *split, const struct split_request *request, 
     uint64_t global_batch = request->global_batch;
     int shards = 1;
     if (global_batch == 0)
-        global_batch =
-            request->batch * (uint64_t)world_size * (request->accumulate > 0 ? request->accumulate : 1);
+        global_batch = request->batch * (uint64_t)world_size * request->accumulate;
     ddp_status status = count_shards(request, global_batch, world_size, &shards, err);
     if (status != DDP_OK)
         return status;
@@ -215,21 +214,19 @@ static struct model_batch batch_of(const struct batch_source *source, const ddp_
                                  .weight = source->weight };
 }
 
-/* Load a shard. The weight of each target is source->sum divided by the number of targets in the step. source->sum may
+/* Load the next shard. The weight of each target is source->sum divided by the number of targets in the step. source->sum may
  * contain the world size as a factor, because the reducer or ZeRO-1 later divides by the world size. */
-ddp_status batch_source_next(struct batch_source *source, uint64_t step, int shard, struct model_batch *batch,
+ddp_status batch_source_next(struct batch_source *source, uint64_t step, struct model_batch *batch,
                              struct ddp_err *err)
 {
     const ddp_batch *b;
     /* If the world size is a power of two, the later division by it is exact and changes no bit. */
     const float weight = source->sum / (float)(split_samples(source->split, step) * source->set->length);
     ddp_status status = library(ddp_loader_next(source->loader, &b), err);
-    if (status == DDP_OK && (b == NULL || b->stream != shard))
-        status = ddp_fail(err, DDP_ERR_ARG, "shard %d was requested out of order", shard);
     if (status != DDP_OK)
         return status;
     *batch = batch_of(source, b, weight);
-    batch->still = source->split->first_shard + shard > 0;
+    batch->still = source->split->first_shard + b->stream > 0;
     return DDP_OK;
 }
 

@@ -45,7 +45,7 @@ enum { SPLIT_SHARDS = 4, SPLIT_WORLD_SHARDS = 8 };
 struct split_request {
     uint64_t samples;             /* number of samples in the training set */
     uint64_t batch, global_batch; /* --batch and --global_batch; one of the two is 0 */
-    uint64_t accumulate;          /* minimum number of shards per worker in a step; 0 works like 1 */
+    uint64_t accumulate;          /* minimum number of shards per worker in a step, at least 1 */
     bool any_world;               /* --determinism world: equal bits for 1, 2, 4 and 8 workers */
     bool together;                /* true with --sync_bn or a GPU: each worker has only `accumulate` shards */
 };
@@ -102,11 +102,10 @@ bool batch_source_free(struct batch_source *source);
 ddp_status batch_source_start_epoch(struct batch_source *source, uint64_t epoch, uint64_t step,
                                     struct ddp_err *err);
 
-/* Load the rows of this worker's shard number `shard` in step `step`. `batch` borrows the rows until the next call.
- * Steps and shards must be requested in order. The weights of all targets in a step, over all workers, add up to
- * source->sum. batch_source_init sets source->sum to the world size, and the trainer sets it to optimizer_weight().
- * Errors name file, offset and value. */
-ddp_status batch_source_next(struct batch_source *source, uint64_t step, int shard, struct model_batch *batch,
+/* Load the rows of this worker's next shard, which is a shard of step `step`. `batch` borrows the rows until the next
+ * call. The weights of all targets in a step, over all workers, add up to source->sum. batch_source_init sets
+ * source->sum to the world size, and the trainer sets it to optimizer_weight(). Errors name file, offset and value. */
+ddp_status batch_source_next(struct batch_source *source, uint64_t step, struct model_batch *batch,
                              struct ddp_err *err);
 
 /* Load the next rows of a test, each with weight 1. After the last row the batch has no rows. */

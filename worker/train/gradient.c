@@ -119,7 +119,7 @@ static ddp_status one_shard(struct gradient *g, uint64_t step, struct ddp_err *e
     double *loss = &g->loss[g->part.buffer];
     struct model_batch batch;
     begin(g, PHASE_DATA);
-    ddp_status status = batch_source_next(g->source, step, g->shard, &batch, err);
+    ddp_status status = batch_source_next(g->source, step, &batch, err);
     begin(g, PHASE_FORWARD);
     if (status == DDP_OK)
         status = model_forward(g->model, &batch, MODEL_TRAIN, loss, err);

@@ -13,7 +13,9 @@ static struct ddp_err err;
 static struct split split_for(uint64_t samples, uint64_t batch, uint64_t global_batch, int world, int rank)
 {
     struct split s;
-    const struct split_request request = { .samples = samples, .batch = batch, .global_batch = global_batch };
+    const struct split_request request = {
+        .samples = samples, .batch = batch, .global_batch = global_batch, .accumulate = 1
+    };
     cr_assert_eq(split_make(&s, &request, world, rank, &err), DDP_OK, "%s", err.msg);
     return s;
 }
@@ -40,7 +42,7 @@ Test(split, other_numbers_of_workers_get_one_shard_each)
 Test(split, a_batch_that_does_not_divide_is_refused_with_both_numbers)
 {
     struct split s;
-    struct split_request request = { .samples = 6000, .global_batch = 100 };
+    struct split_request request = { .samples = 6000, .global_batch = 100, .accumulate = 1 };
     cr_expect_eq(split_make(&s, &request, 3, 0, &err), DDP_ERR_ARG);
     cr_expect(strstr(err.msg, "--global_batch 100") && strstr(err.msg, "3 workers") &&
                   has_parts(err.msg, "of 3, |102"),
@@ -62,7 +64,9 @@ Test(split, who_accumulates_goes_through_so_many_shards)
 Test(split, for_any_world_there_are_eight_shards_whoever_computes_them)
 {
     struct split s;
-    struct split_request request = { .samples = 6000, .global_batch = 96, .any_world = true };
+    struct split_request request = {
+        .samples = 6000, .global_batch = 96, .accumulate = 1, .any_world = true
+    };
     for (int world = 1; world <= 8; world *= 2) {
         cr_assert_eq(split_make(&s, &request, world, world - 1, &err), DDP_OK, "%s", err.msg);
         cr_expect(s.shards == 8 && s.shards_here == 8 / world && s.first_shard == 8 - 8 / world);
@@ -164,7 +168,7 @@ Test(source, weights_make_a_mean_over_distinct_samples, .init = make_set, .fini 
             for (int r = 0; r < world; r++) {
                 for (int shard = 0; shard < split[r].shards_here; shard++) {
                     struct model_batch rows;
-                    cr_assert_eq(batch_source_next(&source[r], step, shard, &rows, &err), DDP_OK);
+                    cr_assert_eq(batch_source_next(&source[r], step, &rows, &err), DDP_OK);
                     cr_expect_eq(rows.rows, split_rows(&split[r], step));
                     for (size_t i = 0; i < rows.rows; i++) {
                         weights += rows.weight[i];

@@ -57,17 +57,10 @@ static size_t end_tensor(const struct gpt2 *g, int which)
 
 /* --- forward ----------------------------------------------------------------------------------------- */
 
-/* The weights of one block, indexed by enum gpt2_block_tensor. */
-struct block_of {
-    const void *each[GPT2_BLOCK];
-};
-
-static struct block_of values_of(const struct gpt2 *g, size_t block)
+/* Return the tensors of one block, indexed by enum gpt2_block_tensor. */
+static const struct model_tensor *tensors_of(const struct gpt2 *g, size_t block)
 {
-    struct block_of b;
-    for (int i = 0; i < GPT2_BLOCK; i++)
-        b.each[i] = g->model.params.each[gpt2_tensor(block, (enum gpt2_block_tensor)i)].at;
-    return b;
+    return &g->model.params.each[gpt2_tensor(block, 0)];
 }
 
 static struct attention attention_of(const struct gpt2 *g, const struct model_batch *batch)
@@ -78,23 +71,23 @@ static struct attention attention_of(const struct gpt2 *g, const struct model_ba
 static void block_forward(const struct gpt2 *g, size_t block, const void *x, const struct model_batch *batch)
 {
     const struct kept *k = &g->kept[block];
-    const struct block_of v = values_of(g, block);
+    const struct model_tensor *v = tensors_of(g, block);
     const struct attention a = attention_of(g, batch);
     const size_t n = batch->rows * batch->length, c = g->config->width;
     const struct compute_ops *ops = g->on->ops;
-    ops->layer_norm_forward(g->on, k->norm1, k->mean1, k->scale1, x, v.each[GPT2_LN1_WEIGHT],
-                            v.each[GPT2_LN1_BIAS], n, c);
-    ops->linear_forward(g->on, k->qkv, NULL, k->norm1, v.each[GPT2_QKV_WEIGHT], v.each[GPT2_QKV_BIAS],
+    ops->layer_norm_forward(g->on, k->norm1, k->mean1, k->scale1, x, v[GPT2_LN1_WEIGHT].at,
+                            v[GPT2_LN1_BIAS].at, n, c);
+    ops->linear_forward(g->on, k->qkv, NULL, k->norm1, v[GPT2_QKV_WEIGHT].at, v[GPT2_QKV_BIAS].at,
                         (struct linear){ n, c, 3 * c });
     ops->attention_forward(g->on, k->att, k->log_sum, k->qkv, g->scratch, &a);
-    ops->linear_forward(g->on, k->mid, x, k->att, v.each[GPT2_ATT_WEIGHT], v.each[GPT2_ATT_BIAS],
+    ops->linear_forward(g->on, k->mid, x, k->att, v[GPT2_ATT_WEIGHT].at, v[GPT2_ATT_BIAS].at,
                         (struct linear){ n, c, c });
-    ops->layer_norm_forward(g->on, k->norm2, k->mean2, k->scale2, k->mid, v.each[GPT2_LN2_WEIGHT],
-                            v.each[GPT2_LN2_BIAS], n, c);
-    ops->linear_forward(g->on, k->fc, NULL, k->norm2, v.each[GPT2_FC_WEIGHT], v.each[GPT2_FC_BIAS],
+    ops->layer_norm_forward(g->on, k->norm2, k->mean2, k->scale2, k->mid, v[GPT2_LN2_WEIGHT].at,
+                            v[GPT2_LN2_BIAS].at, n, c);
+    ops->linear_forward(g->on, k->fc, NULL, k->norm2, v[GPT2_FC_WEIGHT].at, v[GPT2_FC_BIAS].at,
                         (struct linear){ n, c, 4 * c });
     ops->gelu_forward(g->on, k->gelu, k->fc, n * 4 * c);
-    ops->linear_forward(g->on, k->out, k->mid, k->gelu, v.each[GPT2_PROJ_WEIGHT], v.each[GPT2_PROJ_BIAS],
+    ops->linear_forward(g->on, k->out, k->mid, k->gelu, v[GPT2_PROJ_WEIGHT].at, v[GPT2_PROJ_BIAS].at,
                         (struct linear){ n, 4 * c, c });
 }
 
@@ -131,22 +124,22 @@ static ddp_status forward(struct model *m, const struct model_batch *batch, enum
 /* --- backward: g->d is the gradient of the block's output, then of its input ------------------------------ */
 
 /* Compute the gradients of the second half of a block: mid += proj(gelu(fc(norm2(mid)))). */
-static void network_backward(const struct gpt2 *g, const struct kept *k, const struct block_of *v,
+static void network_backward(const struct gpt2 *g, const struct kept *k, const struct model_tensor *v,
                              float *const grad[], size_t n)
 {
     const size_t c = g->config->width;
     const struct linear fc = { n, c, 4 * c }, proj = { n, 4 * c, c };
     const struct compute_ops *ops = g->on->ops;
     ops->linear_backward_params(g->on, grad[GPT2_PROJ_WEIGHT], grad[GPT2_PROJ_BIAS], g->d, k->gelu, proj);
-    ops->linear_backward_input(g->on, g->d4, g->d, v->each[GPT2_PROJ_WEIGHT], proj);
+    ops->linear_backward_input(g->on, g->d4, g->d, v[GPT2_PROJ_WEIGHT].at, proj);
     ops->gelu_backward(g->on, g->d4, k->fc, n * 4 * c);
     ops->linear_backward_params(g->on, grad[GPT2_FC_WEIGHT], grad[GPT2_FC_BIAS], g->d4, k->norm2, fc);
-    ops->linear_backward_input(g->on, g->d1, g->d4, v->each[GPT2_FC_WEIGHT], fc);
+    ops->linear_backward_input(g->on, g->d1, g->d4, v[GPT2_FC_WEIGHT].at, fc);
     ops->layer_norm_backward(g->on, g->d, grad[GPT2_LN2_WEIGHT], grad[GPT2_LN2_BIAS], g->d1, k->mid, k->mean2,
-                             k->scale2, v->each[GPT2_LN2_WEIGHT], n, c);
+                             k->scale2, v[GPT2_LN2_WEIGHT].at, n, c);
 }
 
-static void attention_half_backward(const struct gpt2 *g, const struct kept *k, const struct block_of *v,
+static void attention_half_backward(const struct gpt2 *g, const struct kept *k, const struct model_tensor *v,
                                     float *const grad[], const void *x, const struct model_batch *batch)
 {
     const struct attention a = attention_of(g, batch);
@@ -154,25 +147,25 @@ static void attention_half_backward(const struct gpt2 *g, const struct kept *k, 
     const struct linear qkv = { n, c, 3 * c }, att = { n, c, c };
     const struct compute_ops *ops = g->on->ops;
     ops->linear_backward_params(g->on, grad[GPT2_ATT_WEIGHT], grad[GPT2_ATT_BIAS], g->d, k->att, att);
-    ops->linear_backward_input(g->on, g->d1, g->d, v->each[GPT2_ATT_WEIGHT], att);
+    ops->linear_backward_input(g->on, g->d1, g->d, v[GPT2_ATT_WEIGHT].at, att);
     ops->attention_backward(g->on, g->d4, g->d1, k->att, k->qkv, k->log_sum, g->scratch, &a);
     ops->linear_backward_params(g->on, grad[GPT2_QKV_WEIGHT], grad[GPT2_QKV_BIAS], g->d4, k->norm1, qkv);
-    ops->linear_backward_input(g->on, g->d1, g->d4, v->each[GPT2_QKV_WEIGHT], qkv);
+    ops->linear_backward_input(g->on, g->d1, g->d4, v[GPT2_QKV_WEIGHT].at, qkv);
     ops->layer_norm_backward(g->on, g->d, grad[GPT2_LN1_WEIGHT], grad[GPT2_LN1_BIAS], g->d1, x, k->mean1,
-                             k->scale1, v->each[GPT2_LN1_WEIGHT], n, c);
+                             k->scale1, v[GPT2_LN1_WEIGHT].at, n, c);
 }
 
 static ddp_status block_backward(const struct gpt2 *g, size_t block, const struct model_batch *batch,
                                  float *const grad[], const struct model_ready *ready, struct ddp_err *err)
 {
-    const struct block_of v = values_of(g, block);
+    const struct model_tensor *v = tensors_of(g, block);
     float *const *of_block = grad + gpt2_tensor(block, 0);
-    network_backward(g, &g->kept[block], &v, of_block, batch->rows * batch->length);
+    network_backward(g, &g->kept[block], v, of_block, batch->rows * batch->length);
     ddp_status status = model_report_ready(ready, gpt2_tensor(block, GPT2_LN2_WEIGHT),
                                            gpt2_tensor(block, GPT2_PROJ_BIAS), err);
     if (status != DDP_OK)
         return status;
-    attention_half_backward(g, &g->kept[block], &v, of_block, input_of(g, block), batch);
+    attention_half_backward(g, &g->kept[block], v, of_block, input_of(g, block), batch);
     return model_report_ready(ready, gpt2_tensor(block, GPT2_LN1_WEIGHT), gpt2_tensor(block, GPT2_ATT_BIAS),
                               err);
 }
@@ -313,8 +306,6 @@ ddp_status gpt2_create(const struct model_kind *kind, const struct model_spec *s
 {
     const size_t length = spec->length != 0 ? spec->length : kind->length;
     *out = NULL;
-    if (spec->channels != 0)
-        return ddp_fail(err, DDP_ERR_ARG, "needs tokens, but the data set has pictures");
     if (length > kind->length)
         return ddp_fail(err, DDP_ERR_ARG, "sequences of %zu tokens: expected at most %zu", length,
                         kind->length);

@@ -116,8 +116,6 @@ ddp_status mlp_create(const struct model_kind *kind, const struct model_spec *sp
                       struct ddp_err *err)
 {
     *out = NULL;
-    if (spec->channels == 0)
-        return ddp_fail(err, DDP_ERR_ARG, "needs pictures, but the data set has tokens");
     struct mlp *mlp = calloc(1, sizeof(*mlp));
     if (mlp == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for the model");

@@ -211,31 +211,15 @@ void *model_rows(struct model *m, size_t rows, size_t n)
     return NULL;
 }
 
-/* Make room for one more tensor. Return false if memory is short now, or was short in an earlier call. */
-static bool grow(struct model_tensors *t)
-{
-    if (t->n < t->room)
-        return true;
-    if (t->n > t->room)
-        return false;
-    size_t room = 2 * t->room + 8;
-    struct model_tensor *each = realloc(t->each, room * sizeof(*each));
-    if (each == NULL)
-        return false;
-    t->each = each;
-    t->room = room;
-    return true;
-}
-
-/* Add a tensor. If memory is short, only count the tensor, so that model_tensors_place fails later (n > room). */
 void model_tensors_add(struct model_tensors *t, struct model_shape shape, const char *name, ...)
 {
     va_list args;
-    bool fits = grow(t);
-    size_t n = t->n++;
-    if (!fits)
-        return;
     struct model_tensor tensor = { .count = 1 };
+    struct model_tensor *each = realloc(t->each, (t->n + 1) * sizeof(*each));
+    if (each == NULL) {
+        t->is_short = true;
+        return;
+    }
     va_start(args, name);
     vsnprintf(tensor.name, sizeof(tensor.name), name, args);
     va_end(args);
@@ -243,13 +227,14 @@ void model_tensors_add(struct model_tensors *t, struct model_shape shape, const 
         tensor.shape[tensor.dims] = shape.size[tensor.dims];
         tensor.count *= shape.size[tensor.dims];
     }
-    t->each[n] = tensor;
+    t->each = each;
+    t->each[t->n++] = tensor;
     t->count += tensor.count;
 }
 
 bool model_tensors_place(struct model_tensors *t)
 {
-    if (t->n > t->room || (t->values = calloc(t->count + 1, sizeof(float))) == NULL)
+    if (t->is_short || (t->values = calloc(t->count + 1, sizeof(float))) == NULL)
         return false;
     float *at = t->values;
     for (size_t i = 0; i < t->n; i++) {

@@ -39,7 +39,8 @@ struct model_tensor {
  * one array of float, tensor after tensor. */
 struct model_tensors {
     struct model_tensor *each;
-    size_t n, room;
+    size_t n;
+    bool is_short; /* true if memory was short in a call of model_tensors_add */
     float *values; /* owned: the values of all tensors, `count` numbers */
     size_t count;
 };

@@ -26,9 +26,8 @@ struct dataset_format {
 const char *dataset_file_name(enum dataset_part part, enum dataset_kind kind)
 {
     static const char *const name[2][2] = {
-#define X(part, kind, name) [DATASET_##part][DATASET_##kind] = name,
-        DATASET_FILES(X)
-#undef X
+        [DATASET_TRAIN] = { "train-images-idx3-ubyte", "train-labels-idx1-ubyte" },
+        [DATASET_TEST] = { "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte" },
     };
     return name[part][kind];
 }

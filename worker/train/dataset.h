@@ -12,16 +12,10 @@
 
 enum { PICTURE_SIDE = 28, PICTURE_PIXELS = PICTURE_SIDE * PICTURE_SIDE, CLASSES = 10 };
 
-/* The four files of Fashion-MNIST. Columns: part, kind, name. */
-#define DATASET_FILES(X)                        \
-    X(TRAIN, IMAGES, "train-images-idx3-ubyte") \
-    X(TRAIN, LABELS, "train-labels-idx1-ubyte") \
-    X(TEST, IMAGES, "t10k-images-idx3-ubyte")   \
-    X(TEST, LABELS, "t10k-labels-idx1-ubyte")
-
 enum dataset_part { DATASET_TRAIN, DATASET_TEST };
 enum dataset_kind { DATASET_IMAGES, DATASET_LABELS };
 
+/* Return the name of one of the four files of Fashion-MNIST. */
 const char *dataset_file_name(enum dataset_part part, enum dataset_kind kind);
 
 /* The model's requirements for the data. */

@@ -5,14 +5,6 @@
 #include "train/schedule.h"
 
 #include <math.h>
-#include <stddef.h>
-
-const char *const schedule_name[SCHEDULES + 1] = {
-#define X(name, word) word,
-    SCHEDULE_LIST(X)
-#undef X
-        NULL
-};
 
 static const double pi = 3.14159265358979323846;
 

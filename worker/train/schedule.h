@@ -16,9 +16,7 @@ enum schedule_kind {
 #define X(name, word) SCHEDULE_##name,
     SCHEDULE_LIST(X)
 #undef X
-        SCHEDULES
 };
-extern const char *const schedule_name[SCHEDULES + 1]; /* ends with NULL */
 
 struct schedule {
     enum schedule_kind kind;

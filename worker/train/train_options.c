@@ -15,11 +15,11 @@
 enum { MOST = 1 << 30 }; /* largest value of most options: the product of two such values fits in 64 bits */
 
 #define RULE_NAME(name, word, states) word,
-#define PRECISION_NAME(name, word)    word,
+#define LIST_WORD(name, word)         word,
 static const struct option_words model_words = { .list = model_names };
-static const struct option_words schedule_words = { .list = schedule_name };
+static const struct option_words schedule_words = OPTION_WORDS(NULL, SCHEDULE_LIST(LIST_WORD) NULL);
 static const struct option_words rule_words = OPTION_WORDS(NULL, DDP_RULE_LIST(RULE_NAME) NULL);
-static const struct option_words precision_words = OPTION_WORDS(NULL, PRECISION_LIST(PRECISION_NAME) NULL);
+static const struct option_words precision_words = OPTION_WORDS(NULL, PRECISION_LIST(LIST_WORD) NULL);
 static const struct option_words determinism_words = OPTION_WORDS(NULL, "run", "world");
 static const struct option_words device_words = OPTION_WORDS(NULL, "auto", "cpu", "cuda");
 

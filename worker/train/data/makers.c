@@ -25,7 +25,8 @@ static float between(ddp_random *luck, float low, float high)
 /* --- glyphs ----------------------------------------------------------------------------------------------- */
 
 /* A digit is drawn with a few straight strokes on a grid of 4 x 6 cells. Each sample has its own size, slant,
- * place, pen width, noise and scratch. */
+ * place, pen width, noise and scratch. Only operations that IEEE 754 defines to the last bit are used, so the pictures
+ * are the same on every machine. */
 
 enum { MAX_STROKES = 7 };
 
@@ -179,7 +180,15 @@ static void glyph_fill(ddp_random *luck, size_t n, uint8_t *pixels, uint8_t *lab
 
 /* --- speech ----------------------------------------------------------------------------------------------- */
 
-enum { MOST_SYLLABLES = 4 };
+/* The synthetic language: invented words, each followed by one of four words. A perfect model has a loss of about 0.2
+ * nats per letter; 256 equally likely letters would give 5.5. */
+
+enum { SPEECH_WORDS = 96, SPEECH_LETTERS = 10, SPEECH_NEXT = 4, MOST_SYLLABLES = 4 };
+
+struct speech {
+    char word[SPEECH_WORDS][SPEECH_LETTERS]; /* text, with its NUL */
+    uint8_t next[SPEECH_WORDS][SPEECH_NEXT]; /* words that may follow each word, the most frequent first */
+};
 
 /* Make a word of one to four syllables; each syllable has two letters. */
 static void invent_word(ddp_random *luck, char *word)

@@ -15,23 +15,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* --- glyphs ----------------------------------------------------------------------------------------------- */
-
-/* The synthetic digits, drawn with random variations by pure functions. Only operations that IEEE 754 defines to the
- * last bit are used, so the pictures are the same on every machine. */
-
-/* --- speech ----------------------------------------------------------------------------------------------- */
-
-/* The synthetic language: invented words, each followed by one of four words. Its functions are pure. A perfect model
- * has a loss of about 0.2 nats per letter; 256 equally likely letters would give 5.5. */
-
-enum { SPEECH_WORDS = 96, SPEECH_LETTERS = 10, SPEECH_NEXT = 4 };
-
-struct speech {
-    char word[SPEECH_WORDS][SPEECH_LETTERS]; /* text, with its NUL */
-    uint8_t next[SPEECH_WORDS][SPEECH_NEXT]; /* words that may follow each word, the most frequent first */
-};
-
 /* The order of a user; `out` is borrowed from argv. */
 struct maker_order {
     const char *out;                /* directory, borrowed; must exist */

@@ -25,26 +25,10 @@
 #define OUTS  4
 #include "train/layers/conv_tile_body.h"
 
-void conv_tile_sum(const struct conv_sum *s, real *y, size_t pitch, size_t n, const real *x,
-                   const real *weight)
-{
-    if (__builtin_cpu_supports("avx512f"))
-        sum_avx512(s, y, pitch, n, x, weight);
-    else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        sum_avx2(s, y, pitch, n, x, weight);
-    else
-        sum_plain(s, y, pitch, n, x, weight);
-}
-
-void conv_tile_product(const struct conv_product *p, real *dw, const real *dy, const real *x)
-{
-    if (__builtin_cpu_supports("avx512f"))
-        product_avx512(p, dw, dy, x);
-    else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        product_avx2(p, dw, dy, x);
-    else
-        product_plain(p, dw, dy, x);
-}
+#define BEST(name)                                                                     \
+    (__builtin_cpu_supports("avx512f")                                 ? name##_avx512 \
+     : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? name##_avx2   \
+                                                                       : name##_plain)
 #else
 #define FOR(name) name##_plain
 #define TARGET
@@ -52,14 +36,16 @@ void conv_tile_product(const struct conv_product *p, real *dw, const real *dy, c
 #define OUTS  8 /* 8 * 3 sums and their operands fit into the 32 vector registers of arm64 */
 #include "train/layers/conv_tile_body.h"
 
+#define BEST(name) name##_plain
+#endif
+
 void conv_tile_sum(const struct conv_sum *s, real *y, size_t pitch, size_t n, const real *x,
                    const real *weight)
 {
-    sum_plain(s, y, pitch, n, x, weight);
+    BEST(sum)(s, y, pitch, n, x, weight);
 }
 
 void conv_tile_product(const struct conv_product *p, real *dw, const real *dy, const real *x)
 {
-    product_plain(p, dw, dy, x);
+    BEST(product)(p, dw, dy, x);
 }
-#endif

@@ -58,9 +58,8 @@ struct resnet {
     ddp_ctx
         *ctx; /* borrowed: context of the ranks that normalize together; NULL if each rank normalizes its own
                       * batch alone */
-    double *records;             /* on a device: records of all ranks, or sums in the backward pass */
-    size_t pixels, features, fc; /* number of pixels of a picture; number of inputs of the head; index of the
-                                  * head's weight */
+    double *records;     /* on a device: records of all ranks, or sums in the backward pass */
+    size_t features, fc; /* number of inputs of the head; index of the head's weight */
     size_t blocks;
     struct unit stem;
     void *stem_y;
@@ -269,7 +268,7 @@ static ddp_status resnet_run(struct resnet *r, const struct model_batch *batch, 
 static ddp_status test_forward(struct resnet *r, const struct model_batch *batch, struct ddp_err *err)
 {
     const size_t most = r->on->remote ? r->room : TEST_ROWS, bytes = r->on->value_bytes;
-    const size_t pixels = r->pixels * bytes, logits = compute_stride(r->on, r->model.classes) * bytes;
+    const size_t pixels = r->model.pixels * bytes, logits = compute_stride(r->on, r->model.classes) * bytes;
     ddp_status status = DDP_OK;
     for (size_t at = 0; at < batch->rows && status == DDP_OK; at += most) {
         struct model_batch piece = *batch;
@@ -280,19 +279,12 @@ static ddp_status test_forward(struct resnet *r, const struct model_batch *batch
     return status;
 }
 
-/* Return the batch without its padding, because padding would change the means. */
-static struct model_batch counted(const struct model_batch *batch)
-{
-    struct model_batch part = *batch;
-    part.rows = batch->counted;
-    return part;
-}
-
 static ddp_status forward(struct model *m, const struct model_batch *batch, enum model_mode mode,
                           double *loss, struct ddp_err *err)
 {
     struct resnet *r = (struct resnet *)m;
-    const struct model_batch part = counted(batch);
+    struct model_batch part = *batch;
+    part.rows = batch->counted; /* without padding, because padding would change the means */
     ddp_status status =
         mode == MODEL_TRAIN ? resnet_run(r, &part, mode, r->logits, err) : test_forward(r, batch, err);
     if (status != DDP_OK)
@@ -528,7 +520,6 @@ ddp_status resnet_create(const struct model_kind *kind, const struct model_spec 
         .on = compute_of(spec),
         .ctx = spec->ctx,
         .room = room_of(spec),
-        .pixels = spec->channels * spec->height * spec->width,
         .blocks = blocks,
     };
     if (!resnet_allocate(r, config, spec)) {

@@ -214,8 +214,8 @@ static struct model_batch batch_of(const struct batch_source *source, const ddp_
                                  .weight = source->weight };
 }
 
-/* Load the next shard. The weight of each target is source->sum divided by the number of targets in the step. source->sum may
- * contain the world size as a factor, because the reducer or ZeRO-1 later divides by the world size. */
+/* Load the next shard. The weight of each target is source->sum divided by the number of targets in the step.
+ * source->sum may contain the world size as a factor, because the reducer or ZeRO-1 later divides by the world size. */
 ddp_status batch_source_next(struct batch_source *source, uint64_t step, struct model_batch *batch,
                              struct ddp_err *err)
 {

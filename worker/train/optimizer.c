@@ -38,12 +38,16 @@ static ddp_dtype dtype_of(const struct optimizer *o)
     return read[o->options->precision];
 }
 
-/* Allocate the optimizer's state: either this rank's share or the whole state. */
-static ddp_status open_shares(struct optimizer *o, struct ddp_err *err)
+/* Allocate the optimizer's state: either this rank's share or the whole state. Then set masters and weights to rank 0's
+ * parameters. If layers read the masters, open_ranks has already written these parameters to the device, and
+ * sharded_import does nothing. Otherwise open_ranks has written them to the host's memory, so copy the parameters from
+ * that memory to the weights and to the masters. */
+static ddp_status optimizer_device_open(struct optimizer *o, struct ddp_err *err)
 {
+    const struct model_tensors *params = &o->model->params;
     const struct sharded_request request = { .group = ddp_world(o->ctx),
                                              .device = o->device,
-                                             .params = &o->model->params,
+                                             .params = params,
                                              .count = o->count,
                                              .world = is_shared_out(o) ? ddp_world_size(o->ctx) : 1,
                                              .rank = is_shared_out(o) ? ddp_rank(o->ctx) : 0,
@@ -51,16 +55,7 @@ static ddp_status open_shares(struct optimizer *o, struct ddp_err *err)
                                              .dtype = dtype_of(o),
                                              .any_world = o->options->determinism == DETERMINISM_WORLD,
                                              .slots = o->slots };
-    return sharded_open(&o->sharded, &request, err);
-}
-
-/* Set masters and weights to rank 0's parameters. If layers read the masters, open_ranks has already written these
- * parameters to the device, and sharded_import does nothing. Otherwise open_ranks has written them to the host's
- * memory, so copy the parameters from that memory to the weights and to the masters. */
-static ddp_status optimizer_device_open(struct optimizer *o, struct ddp_err *err)
-{
-    const struct model_tensors *params = &o->model->params;
-    ddp_status status = open_shares(o, err);
+    ddp_status status = sharded_open(&o->sharded, &request, err);
     if (status == DDP_OK && params->n > 0 && params->each[0].master == NULL)
         status = o->device->ops->send(o->device, params, err);
     return status == DDP_OK ? sharded_import(o->sharded, 0, params->values, err) : status;
@@ -245,22 +240,18 @@ static ddp_status open_zero1(struct optimizer *o, const ddp_param *params)
     return ddp_zero1_create(ddp_world(o->ctx), params, o->model->params.n, &options, &o->zero1);
 }
 
-/* Create a reducer only to compare the models and to send rank 0's model, because sharded_update.c reduces the
- * gradients. */
-static ddp_status only_compare(struct optimizer *o, const ddp_param *params, const ddp_param *buffers)
-{
-    ddp_status status = open_reducer(o, params, buffers);
-    if (status == DDP_OK)
-        status = ddp_reducer_free(o->reducer);
-    o->reducer = NULL;
-    return status;
-}
-
+/* Create ZeRO-1 or a reducer. On a device whose gradients sharded_update.c reduces, the reducer only compares the models
+ * and sends rank 0's model, so free it at once. */
 static ddp_status open_way(struct optimizer *o, const ddp_param *params, const ddp_param *buffers)
 {
-    if (o->device != NULL && is_shared_out(o))
-        return only_compare(o, params, buffers);
-    return o->options->zero1 ? open_zero1(o, params) : open_reducer(o, params, buffers);
+    if (o->device == NULL && o->options->zero1)
+        return open_zero1(o, params);
+    ddp_status status = open_reducer(o, params, buffers);
+    if (status == DDP_OK && is_shared_out(o)) {
+        status = ddp_reducer_free(o->reducer);
+        o->reducer = NULL;
+    }
+    return status;
 }
 
 /* Check that the models of all ranks have parameters with the same names and sizes. Overwrite the parameters with those

@@ -226,7 +226,7 @@ struct norm_args {
     double eps, momentum;
 };
 
-/* struct shortcut in layers/layers.h explains the sizes. n is the number of values in `to`. */
+/* struct shortcut in compute.h explains the sizes. n is the number of values in `to`. */
 struct shortcut_args {
     void *to;
     const void *from;

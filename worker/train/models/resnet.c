@@ -21,7 +21,7 @@
  *     head     mean of each channel -> linear -> logits
  *
  * Every convolution is 3 x 3, without bias, and is normalized over the batch. A block adds its input to its result
- * (layers.h: shortcut). Running means and variances are the model's buffers. Pictures are squares, and their side is a
+ * (compute.h: shortcut). Running means and variances are the model's buffers. Pictures are squares, and their side is a
  * multiple of four: 32 x 32 (CIFAR-10) or 28 x 28. */
 
 enum { RESNET_STAGES = 3, RESNET_WIDTH = 16 };

@@ -280,7 +280,8 @@ static ddp_status make_lists(struct optimizer *o, struct ddp_err *err)
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for a list of %zu gradients", params->n);
     for (size_t i = 0; i < params->n; i++) {
         o->count[i] = params->each[i].count;
-        o->no_decay[i] = !model_decays(&params->each[i]);
+        /* weight decay does not apply to biases and normalizations, which have one dimension */
+        o->no_decay[i] = params->each[i].dims < 2;
     }
     return DDP_OK;
 }

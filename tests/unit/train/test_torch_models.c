@@ -51,7 +51,7 @@ static double train(struct training *t, int step)
     ddp_optim_begin(&t->optim);
     for (size_t i = 0; i < t->model->params.n; i++) {
         const struct model_tensor *p = &t->model->params.each[i];
-        t->optim.weight_decay = model_decays(p) ? t->decay : 0;
+        t->optim.weight_decay = p->dims >= 2 ? t->decay : 0;
         ddp_optim_update(&t->optim, p->value, t->grad[i], t->s0[i], t->s1[i], p->count);
     }
     return loss / (double)(batch.rows * batch.length);

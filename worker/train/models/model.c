@@ -183,11 +183,6 @@ void model_views(const struct model_tensors *t, float *flat, float *view[])
     }
 }
 
-bool model_decays(const struct model_tensor *t)
-{
-    return t->dims >= 2;
-}
-
 /* --- for models -------------------------------------------------------------------------------------- */
 
 void *model_alloc(struct model *m, size_t bytes)

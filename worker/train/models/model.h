@@ -134,10 +134,6 @@ ddp_status model_send_buffers(struct model *m, struct ddp_err *err);
 /* Set view[i] to the beginning of tensor i in `flat`, an array of t->count elements. */
 void model_views(const struct model_tensors *t, float *flat, float *view[]);
 
-/* Return true if parameter `t` has two or more dimensions. Weight decay applies only to such parameters. Biases and
- * the parameters of normalizations have one dimension. */
-bool model_decays(const struct model_tensor *t);
-
 /* --- for models ---------------------------------------------------------------------------------------- */
 
 /* Functions of one kind of model, whose own struct begins with struct model. model_free frees this struct. */

@@ -23,8 +23,6 @@ extern const struct mlp_config mlp_relu, mlp_seqnet;
 ddp_status mlp_create(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
                       struct ddp_err *err);
 
-struct resnet_config;
-extern const struct resnet_config resnet20;
 ddp_status resnet_create(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
                          struct ddp_err *err);
 

@@ -13,8 +13,8 @@
 
 /* --- the network ---------------------------------------------------------------------------------------- */
 
-/* A network has a convolution of 16 channels, then three stages of `blocks` blocks with 16, 32 and 64 channels. A mean
- * of each channel and one linear layer follow.
+/* A network has a convolution of 16 channels, then three stages of three blocks with 16, 32 and 64 channels. A mean of
+ * each channel and one linear layer follow. These are 20 layers, with 269,722 parameters for ten classes.
  *
  *     stem     x -> convolution -> normalize -> ReLU -> stem.y
  *     block    x -> convolution -> normalize -> ReLU -> mid -> convolution -> normalize -> + shortcut of x -> ReLU -> y
@@ -24,18 +24,12 @@
  * (compute.h: shortcut). Running means and variances are the model's buffers. Pictures are squares, and their side is a
  * multiple of four: 32 x 32 (CIFAR-10) or 28 x 28. */
 
-enum { RESNET_STAGES = 3, RESNET_WIDTH = 16 };
-
-struct resnet_config {
-    size_t blocks; /* number of blocks in a stage */
-};
+/* IN_STAGE: number of blocks in a stage. */
+enum { RESNET_STAGES = 3, RESNET_WIDTH = 16, IN_STAGE = 3, BLOCKS = RESNET_STAGES * IN_STAGE };
 
 /* TEST_ROWS: number of pictures that a test on the CPU processes at a time. TEMPORARIES: number of gradients between
  * layers that are in memory at the same time. PER_UNIT: number of parameter tensors of a unit. */
 enum { TEST_ROWS = 16, TEMPORARIES = 3, PER_UNIT = 3 };
-
-/* Three blocks per stage: 20 layers, 269,722 parameters for ten classes. */
-const struct resnet_config resnet20 = { 3 };
 
 /* A unit: a convolution and its normalization. The unit's parameters have the indices `param` (weight), param + 1 and
  * param + 2 (normalization). The unit's buffers have the indices 2 * param / 3 and 2 * param / 3 + 1. */
@@ -60,15 +54,14 @@ struct resnet {
                       * batch alone */
     double *records;     /* on a device: records of all ranks, or sums in the backward pass */
     size_t features, fc; /* number of inputs of the head; index of the head's weight */
-    size_t blocks;
     struct unit stem;
     void *stem_y;
     void *temporary[TEMPORARIES]; /* gradients between layers */
     float *columns;
     void *pooled, *dpooled, *logits, *dlogits;
-    size_t most;          /* number of elements of `columns`: enough for the largest layer */
-    size_t room;          /* number of rows for which the layers have memory */
-    struct block block[]; /* `blocks` blocks */
+    size_t most; /* number of elements of `columns`: enough for the largest layer */
+    size_t room; /* number of rows for which the layers have memory */
+    struct block block[BLOCKS];
 };
 
 /* --- batch normalization -------------------------------------------------------------------------------- */
@@ -233,7 +226,7 @@ static ddp_status block_forward(struct resnet *r, struct block *b, const void *x
 
 static size_t last_places(const struct resnet *r)
 {
-    const size_t side = conv_side(&r->block[r->blocks - 1].unit[1].conv);
+    const size_t side = conv_side(&r->block[BLOCKS - 1].unit[1].conv);
     return side * side;
 }
 
@@ -252,7 +245,7 @@ static ddp_status resnet_run(struct resnet *r, const struct model_batch *batch, 
     const void *x = r->stem_y;
     if (status == DDP_OK)
         relu(r, r->stem_y, &r->stem, batch->rows);
-    for (size_t i = 0; i < r->blocks && status == DDP_OK; i++) {
+    for (size_t i = 0; i < BLOCKS && status == DDP_OK; i++) {
         status = block_forward(r, &r->block[i], x, batch, mode, err);
         x = r->block[i].y;
     }
@@ -370,7 +363,7 @@ static ddp_status backward(struct model *m, const struct model_batch *batch, flo
     const struct back b = { r, batch->counted, grad, ready, err };
     void *d = r->temporary[0], *dmid = r->temporary[1], *dx = r->temporary[2];
     ddp_status status = head_backward(&b, d);
-    for (size_t i = r->blocks; i-- > 0 && status == DDP_OK;) {
+    for (size_t i = BLOCKS; i-- > 0 && status == DDP_OK;) {
         const void *x = i > 0 ? r->block[i - 1].y : r->stem_y;
         status = block_backward(&b, &r->block[i], x, d, dmid, dx);
         void *held = d;
@@ -413,13 +406,13 @@ static void unit_init(struct resnet *r, struct unit *u, struct conv conv, const 
 
 /* Initialize block `i`, counted over all stages. In every stage except the first, the first block halves the picture
  * and doubles the channels. */
-static void block_init(struct resnet *r, size_t i, const struct resnet_config *config, struct unit *before)
+static void block_init(struct resnet *r, size_t i, struct unit *before)
 {
     struct block *b = &r->block[i];
-    const size_t stage = i / config->blocks, out = (size_t)RESNET_WIDTH << stage;
+    const size_t stage = i / IN_STAGE, out = (size_t)RESNET_WIDTH << stage;
     const size_t in = before->conv.out, side = conv_side(&before->conv), stride = in == out ? 1 : 2;
     char prefix[64];
-    snprintf(prefix, sizeof(prefix), "layer%zu.%zu.", stage + 1, i % config->blocks);
+    snprintf(prefix, sizeof(prefix), "layer%zu.%zu.", stage + 1, i % IN_STAGE);
     unit_init(r, &b->unit[0], (struct conv){ in, out, side, stride }, prefix, 1);
     const size_t half = conv_side(&b->unit[0].conv);
     unit_init(r, &b->unit[1], (struct conv){ out, out, half, 1 }, prefix, 2);
@@ -461,14 +454,13 @@ static size_t room_of(const struct model_spec *spec)
                   spec->rows < TEST_ROWS ? spec->rows : TEST_ROWS);
 }
 
-static bool resnet_allocate(struct resnet *r, const struct resnet_config *config,
-                            const struct model_spec *spec)
+static bool resnet_allocate(struct resnet *r, const struct model_spec *spec)
 {
     const struct conv first = { spec->channels, RESNET_WIDTH, spec->height, 1 };
     unit_init(r, &r->stem, first, "", 1);
     r->stem_y = model_rows(&r->model, r->room, unit_values(&r->stem));
-    for (size_t i = 0; i < r->blocks; i++)
-        block_init(r, i, config, i > 0 ? &r->block[i - 1].unit[1] : &r->stem);
+    for (size_t i = 0; i < BLOCKS; i++)
+        block_init(r, i, i > 0 ? &r->block[i - 1].unit[1] : &r->stem);
     head_init(r, spec->rows, spec->classes);
     return model_tensors_place(&r->model.params) && model_tensors_place(&r->model.buffers) &&
            !r->model.is_short;
@@ -505,14 +497,13 @@ static void resnet_draw(struct resnet *r, uint64_t seed)
 ddp_status resnet_create(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
                          struct ddp_err *err)
 {
-    const struct resnet_config *config = kind->config;
+    (void)kind;
     *out = NULL;
     if (spec->height != spec->width || spec->height == 0 || spec->height % 4 != 0)
         return ddp_fail(err, DDP_ERR_ARG,
                         "pictures of %zux%zu: expected squares whose side is a multiple of 4", spec->height,
                         spec->width);
-    const size_t blocks = RESNET_STAGES * config->blocks;
-    struct resnet *r = calloc(1, sizeof(*r) + blocks * sizeof(r->block[0]));
+    struct resnet *r = calloc(1, sizeof(*r));
     if (r == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for the model");
     *r = (struct resnet){
@@ -520,9 +511,8 @@ ddp_status resnet_create(const struct model_kind *kind, const struct model_spec 
         .on = compute_of(spec),
         .ctx = spec->ctx,
         .room = room_of(spec),
-        .blocks = blocks,
     };
-    if (!resnet_allocate(r, config, spec)) {
+    if (!resnet_allocate(r, spec)) {
         model_free(&r->model);
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for the model and batches of %zu rows",
                         spec->rows);

@@ -16,9 +16,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-ddp_status files_join(char *to, const char *dir, const char *name, struct ddp_err *err)
+ddp_status files_join(char *to, const char *dir, const char *name, const char *ending, struct ddp_err *err)
 {
-    int len = snprintf(to, PATH_MAX, "%s/%s", dir, name);
+    const int len = snprintf(to, PATH_MAX, "%s/%s%s", dir, name, ending);
     if (len < 0 || len >= PATH_MAX)
         return ddp_fail(err, DDP_ERR_ARG, "%.100s...: the path is too long; use a shorter path", dir);
     return DDP_OK;
@@ -260,9 +260,8 @@ ddp_status whole_file_find(char *path, const char *dir, const char *name, struct
     static const char *const ending[] = { "", ".gz" };
     struct stat s;
     for (int i = 0; i < 2; i++) {
-        int len = snprintf(path, PATH_MAX, "%s/%s%s", dir, name, ending[i]);
-        if (len < 0 || len >= PATH_MAX)
-            return ddp_fail(err, DDP_ERR_ARG, "%.100s...: the path is too long; use a shorter path", dir);
+        if (files_join(path, dir, name, ending[i], err) != DDP_OK)
+            return DDP_ERR_ARG;
         if (stat(path, &s) == 0)
             return DDP_OK;
         if (errno != ENOENT) {

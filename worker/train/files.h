@@ -45,8 +45,8 @@ ddp_status files_read(int fd, uint8_t *to, size_t len, uint64_t offset, size_t *
  * longer, the error text is "offset ASKED: END, but the file is longer", with the values of `asked` and `end`. */
 ddp_status files_check_length(uint64_t bytes, uint64_t asked, const char *end, struct ddp_err *err);
 
-/* Write "DIR/NAME" to `to` (PATH_MAX bytes). */
-ddp_status files_join(char *to, const char *dir, const char *name, struct ddp_err *err);
+/* Write DIR/NAME and `ending`, such as ".gz", to `to` (PATH_MAX bytes). */
+ddp_status files_join(char *to, const char *dir, const char *name, const char *ending, struct ddp_err *err);
 
 /* --- whole file ------------------------------------------------------------------------------------------- */
 

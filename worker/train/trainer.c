@@ -431,7 +431,7 @@ static void set_threads(uint64_t wanted)
 static ddp_status refuse_early_version(const char *dir, struct ddp_err *err)
 {
     char path[PATH_MAX];
-    ddp_status status = files_join(path, dir, "train.ckpt", err);
+    ddp_status status = files_join(path, dir, "train.ckpt", "", err);
     if (status != DDP_OK || access(path, F_OK) != 0)
         return status;
     return ddp_fail(

@@ -264,10 +264,9 @@ static ddp_status pack(const char *path, const struct bytes *in, struct bytes *o
 static ddp_status write_file(const struct maker_order *o, const char *name, const struct bytes *data,
                              struct ddp_err *err)
 {
-    char path[PATH_MAX], packed_name[64];
+    char path[PATH_MAX];
     struct bytes packed = { 0 };
-    snprintf(packed_name, sizeof(packed_name), "%s.gz", name);
-    ddp_status status = files_join(path, o->out, o->gzip ? packed_name : name, err);
+    ddp_status status = files_join(path, o->out, name, o->gzip ? ".gz" : "", err);
     if (status == DDP_OK && o->gzip)
         status = pack(path, data, &packed, err);
     if (status == DDP_OK && o->gzip)
@@ -288,7 +287,7 @@ static ddp_status no_memory(uint64_t n, const char *what, struct ddp_err *err)
 static ddp_status check_leftover(const struct maker_order *o, const char *name, struct ddp_err *err)
 {
     char path[PATH_MAX];
-    ddp_status status = files_join(path, o->out, name, err);
+    ddp_status status = files_join(path, o->out, name, "", err);
     if (status == DDP_OK && access(path, F_OK) == 0)
         return ddp_fail(err, DDP_ERR_ARG,
                         "%s: this file is from an earlier set, but 'train' would read it with the new set; "

@@ -32,7 +32,7 @@ static ddp_status not_opened(ddp_status status, const char *option, const char *
     return ddp_fail(err, status, "%s %s: cannot open: %s", option, path, write_error_text(error, path, why));
 }
 
-ddp_status files_not_found(const char *path, const char *remedy, struct ddp_err *err)
+ddp_status files_not_opened(const char *path, const char *remedy, struct ddp_err *err)
 {
     char why[WRITE_ERROR_MAX];
     return ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", path, path_error_text(errno, path, remedy, why));
@@ -128,7 +128,7 @@ int files_open_input(const char *path, struct ddp_err *err)
     /* Without O_NONBLOCK, opening a pipe would wait for a writer. */
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
-        files_not_found(path, "check the path", err);
+        files_not_opened(path, "check the path", err);
     return fd;
 }
 
@@ -266,7 +266,7 @@ ddp_status whole_file_find(char *path, const char *dir, const char *name, struct
             return DDP_OK;
         if (errno != ENOENT) {
             const int error = errno;
-            files_not_found(path, "check the path", err);
+            files_not_opened(path, "check the path", err);
             errno = error;
             return DDP_ERR_IO;
         }

@@ -23,7 +23,7 @@ FILE *files_open(const char *option, const char *path, const char *mode, struct 
 int files_open_input(const char *path, struct ddp_err *err);
 
 /* Return the error of a file that cannot be opened or written. The reason is errno. */
-ddp_status files_not_found(const char *path, const char *remedy, struct ddp_err *err);
+ddp_status files_not_opened(const char *path, const char *remedy, struct ddp_err *err);
 ddp_status files_not_written(const char *option, const char *path, struct ddp_err *err);
 
 /* Create `path` and its missing parents, and check that `path` is writable. */

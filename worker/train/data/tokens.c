@@ -188,7 +188,7 @@ static ddp_status check_directory(char *pattern, struct ddp_err *err)
     slash[slash == pattern] = '\0';
     DIR *dir = opendir(pattern);
     if (dir == NULL)
-        return files_not_found(pattern, DATA_REMEDY, err);
+        return files_not_opened(pattern, DATA_REMEDY, err);
     closedir(dir);
     return DDP_OK;
 }
@@ -202,7 +202,7 @@ ddp_status tokens_load(struct tokens *t, const char *where, bool training, struc
         return ddp_fail(err, DDP_ERR_ARG, "%.100s...: the path is too long; use a shorter path", where);
     const bool exists = stat(where, &s) == 0;
     if (!exists && strpbrk(where, "*?[\\") == NULL)
-        return files_not_found(where, DATA_REMEDY, err);
+        return files_not_opened(where, DATA_REMEDY, err);
     if (exists && S_ISDIR(s.st_mode))
         directory_pattern(pattern, where);
     else

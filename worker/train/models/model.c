@@ -1,5 +1,5 @@
 /* model.c -- see model.h: functions that are the same for all models. A kind of model implements only its layers
- * (struct model_ops), because this file calls compute_ops.begin and compute_ops.end and frees all tensors. */
+ * (struct model_ops), because this file calls compute_ops.begin and compute_ops.end and frees all memory. */
 #include "train/models/model.h"
 
 #include "base/buf.h"

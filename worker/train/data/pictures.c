@@ -123,6 +123,7 @@ ddp_status idx_load(struct idx *idx, const char *path, int dims, struct ddp_err 
     status = read_records(&f, dims, idx->dim, err);
     whole_file_close(&f);
     idx->file = f.bytes;
+    idx->len = f.len;
     if (status != DDP_OK) {
         files_wrap(path, err);
         idx_free(idx);

@@ -18,7 +18,8 @@ enum { IDX_MAX_DIMS = 3, IDX_MAX_BYTES = 1 << 30 };
  *            4   D big-endian u32 sizes
  *                the values, one byte each; the last dimension varies fastest */
 struct idx {
-    uint8_t *file;              /* owned: the whole file */
+    uint8_t *file; /* owned: the whole file */
+    size_t len;
     uint32_t dim[IDX_MAX_DIMS]; /* unused dimensions are 1 */
     const uint8_t *values;      /* points into `file` */
 };

@@ -808,7 +808,7 @@ static int run_command(int argc, char **argv)
 
 /* Return true if the user sees the stderr of this process on a terminal. With --hosts, stderr is a pipe, and the starter
  * sets DDPRUN_TERMINAL. Remove this variable, because a worker would write control characters for a terminal. */
-static bool is_shown(const struct cli *cli)
+static bool is_on_terminal(const struct cli *cli)
 {
     const char *value = cli->one_console ? getenv("DDPRUN_TERMINAL") : NULL;
     const bool shown = isatty(STDERR_FILENO) == 1 || (value != NULL && *value != '\0');
@@ -833,7 +833,7 @@ int main(int argc, char **argv)
         return command;
     if (cli_read(&cli, argc, argv, environ, &err) != DDP_OK)
         return cannot_begin(&err);
-    log_on_terminal(is_shown(&cli) && !cli.detach);
+    log_on_terminal(is_on_terminal(&cli) && !cli.detach);
     /* --ship starts this program as /proc/self/fd/N, so set the name that ps shows */
     if (cli.relay || cli.one_console)
         prctl(PR_SET_NAME, "ddprun");
